@@ -1,0 +1,205 @@
+"""`fit` and `validate`: a LightningCLI that composes recipes, explains mistakes in them and checks before it runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from argparse import ArgumentError
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import yaml
+from jsonargparse import set_parsing_settings
+from lightning import LightningModule, Trainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.strategies import FSDPStrategy
+from lightning.pytorch.utilities import rank_zero_only
+
+from gapo_lit import checks
+from gapo_lit.callbacks import RunLogger
+from gapo_lit.cli import summary
+from gapo_lit.cli.complete import check_given, complete
+from gapo_lit.cli.flags import CommandLine, with_flags
+from gapo_lit.cli.names import check_names
+from gapo_lit.cli.parts import load_parts
+from gapo_lit.cli.recipe import RecipeError, compose
+from gapo_lit.data import RolloutDataModule
+from gapo_lit.module import PolicyModule
+
+DRY_RUN = "--dry-run"
+TRACEBACK = "GAPO_LIT_TRACEBACK"
+# What a wrong setting raises while parts are built; anything else is a fault of the program and keeps its traceback.
+REFUSALS = (ValueError, ImportError, OSError, MisconfigurationException)
+
+
+def run_command(command: str, arguments: Sequence[str]) -> int:
+    """Run `fit` or `validate`; a recipe that cannot be used is explained in one message, with status 2."""
+    dry_run = DRY_RUN in arguments
+    if dry_run:
+        for name in ("lightning.pytorch", "lightning.fabric"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+    set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
+    try:
+        load_parts()
+        line = CommandLine.split([a for a in arguments if a != DRY_RUN])
+        GapoCLI(command, line, dry_run)
+    except (RecipeError, ArgumentError) as error:
+        if os.environ.get(TRACEBACK) == "1":
+            raise
+        summary.refusal(_readable(error))
+        return 2
+    return 0
+
+
+class SavedRecipe(SaveConfigCallback):
+    """The recipe as it was resolved, written to the run folder before training; running it again repeats the run."""
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Hand it to the loggers beside the run folder's own, too."""
+        recipe = yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+        for logger in trainer.loggers[1:]:
+            logger.log_hyperparams(recipe)
+
+
+class GapoCLI(LightningCLI):
+    """Composes the recipes of a command line, parses, builds, checks and runs.
+
+    command: fit or validate. dry_run: stop after the checks, with a summary.
+    """
+
+    def __init__(self, command: str, line: CommandLine, dry_run: bool) -> None:
+        self.line, self.dry_run, self.command = line, dry_run, command
+        common = {"parser_mode": "omegaconf+", "exit_on_error": False}
+        described = f"{DRY_RUN}: check the whole recipe in seconds, without loading a model, and stop."
+        super().__init__(
+            PolicyModule,
+            RolloutDataModule,
+            save_config_callback=None if dry_run else SavedRecipe,
+            save_config_kwargs={"overwrite": True},
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            parser_kwargs={
+                **common,
+                "prog": "gapo-lit",
+                "fit": {**common, "description": f"Train a policy. {described}"},
+                "validate": {**common, "description": "Measure a policy on the validation prompts."},
+            },
+            args=list(line.flags),
+        )
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """The commands that have a loop, and the arguments of theirs that a recipe gives elsewhere."""
+        return {
+            "fit": {"model", "train_dataloaders", "val_dataloaders", "datamodule"},
+            "validate": {"model", "dataloaders", "datamodule"},
+        }
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Settings of a run that belong to none of its parts."""
+        parser.add_argument(
+            "--allow_unbound_clip",
+            type=bool,
+            default=False,
+            help="Run an adaptive clip with one update a rollout batch, where it can never bind.",
+        )
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Compose the recipes, check every name, then let the parser check values and types."""
+        tree, applied = with_flags(compose(self.line.recipes), self.line)
+        check_names(applied, self._sections())
+        check_given(applied)
+        if isinstance(applied.get("seed_everything"), bool):
+            raise RecipeError(
+                "seed_everything is the seed of the whole run, so it must be a whole number, such as 0"
+            )
+        complete(tree, applied, self.line.name)
+        text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+        self.config = parser.parse_args([self.command, "--config", text, *args])
+
+    def _sections(self) -> dict[str, Any]:
+        classes = {"trainer": Trainer, "model": PolicyModule, "data": RolloutDataModule}
+        own = {action.dest.split(".")[0]: None for action in self._subcommand_parsers[self.command]._actions}
+        return {k: v for k, v in own.items() if k not in ("help", "config", "print_config")} | classes
+
+    def instantiate_classes(self) -> None:
+        """Build parts and trainer; a setting that a part refuses is explained like any other mistake in the recipe."""
+        try:
+            super().instantiate_classes()
+        except REFUSALS as error:
+            raise RecipeError(str(error)) from error
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """The Trainer with a CSV run folder always, first among its loggers, so that everything else goes there too."""
+        config = self._get(self.config_init, "trainer")
+        kwargs["logger"] = self._loggers(config.get("logger")) if self.command == "fit" and not self.dry_run else False
+        try:
+            return super().instantiate_trainer(**kwargs)
+        except (MisconfigurationException, TypeError) as error:
+            if not (self.dry_run and _other_machine(config)):
+                raise RecipeError(f"trainer: {error}") from error
+            summary.warning(f"this machine cannot run the recipe, only check it: {error}")
+            return Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False)
+
+    def _loggers(self, given: Any) -> list[Any]:
+        others = given if isinstance(given, list) else [] if given in (None, True, False) else [given]
+        ours = [logger for logger in others if isinstance(logger, RunLogger)]
+        rest = [logger for logger in others if not isinstance(logger, RunLogger)]
+        return [*(ours or [RunLogger(name=self.line.name)]), *rest]
+
+    def before_fit(self) -> None:
+        """Check everything, before anything slow."""
+        self._check(lambda: checks.check_fit(self.model, self.datamodule, self._settings()))
+
+    def before_validate(self) -> None:
+        """Check what validation needs."""
+        self._check(lambda: checks.check_validate(self.model, self.datamodule))
+
+    def fit(self, **kwargs: Any) -> None:
+        """Train, or stop at what a dry run has to say."""
+        if self.dry_run:
+            summary.dry_run(self)
+        else:
+            self.trainer.fit(**kwargs)
+
+    def _check(self, check: Any) -> None:
+        try:
+            warnings = check()
+        except REFUSALS as error:
+            raise RecipeError(str(error)) from error
+        for text in warnings:
+            _once(text)
+
+    def _settings(self) -> checks.RunSettings:
+        config = self._get(self.config_init, "trainer")
+        return checks.settings_of(config, self.world_size, self._get(self.config, "allow_unbound_clip"))
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the run: what the launcher says, else devices times nodes as the recipe gives them."""
+        config = self._get(self.config_init, "trainer")
+        devices = config.get("devices")
+        if isinstance(devices, int) and devices > 0:
+            return devices * int(config.get("num_nodes") or 1)
+        return self.trainer.num_devices * self.trainer.num_nodes
+
+
+@rank_zero_only
+def _once(text: str) -> None:
+    summary.warning(text)
+
+
+def _other_machine(config: Any) -> bool:
+    """Whether the recipe asks for a GPU that this machine does not have."""
+    wants = config.get("accelerator") in ("gpu", "cuda") or isinstance(config.get("strategy"), FSDPStrategy)
+    return (wants or config.get("strategy") == "fsdp") and not torch.cuda.is_available()
+
+
+def _readable(error: Exception) -> str:
+    """The parser's own words on one line, keys as a recipe has them."""
+    message = " ".join((error.message if isinstance(error, ArgumentError) else str(error)).split())
+    for prefix in ('Parser key "fit.', 'Parser key "validate.', 'Parser key "'):
+        message = message.replace(prefix, '"')
+    return message

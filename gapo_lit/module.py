@@ -1,0 +1,304 @@
+"""The policy in training: `prepare` completes a rollout batch, `training_step` is one optimizer step on a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+
+from gapo_lit import sharding
+from gapo_lit.batching import live_rows, micro_batch_planner, rollout_batch, token_batch, update_batches
+from gapo_lit.clipping.schedules import ClipSchedule
+from gapo_lit.clipping.surrogate import Surrogate
+from gapo_lit.logprobs import response_logprobs, sharing_supported
+from gapo_lit.metrics.pass_at_k import PassAtK
+from gapo_lit.metrics.rollouts import add_metrics, mean_of, reduce_metrics, rollout_metrics, sample_metrics
+from gapo_lit.policies.advantages import Advantage
+from gapo_lit.policies.aggregation import Aggregation
+from gapo_lit.policies.correction import Correction
+from gapo_lit.policies.kl import KLEstimator
+from gapo_lit.policies.objective import Objective
+from gapo_lit.policies.ratio import Ratio
+from gapo_lit.types import LossInputs, Mean, Metrics, MicroBatch, Rollout, RolloutBatch, UpdateBatch
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    """AdamW at the paper's constant rate, 1e-6, without weight decay."""
+    return torch.optim.AdamW(parameters, lr=1e-6, weight_decay=0.0)
+
+
+class PolicyModule(L.LightningModule):
+    """A causal language model trained by a composed policy objective.
+
+    model: folder or hub name. ratio, advantage, clip, surrogate, aggregation, kl, correction: the objective's parts.
+    group_size: k, for metrics by success count. optimizer, lr_scheduler: as in any LightningCLI recipe; the scheduler
+    steps once an update. max_grad_norm: global gradient norm limit (None: none); replaces Trainer.gradient_clip_val,
+    which Lightning refuses under manual optimisation. micro_batch_tokens: most tokens, prompts and padding included, in
+    one forward pass: bounds memory and never changes the gradient. share_prompts: compute a prompt once for its group.
+    gradient_checkpointing: recompute activations in the backward pass.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        ratio: Ratio,
+        advantage: Advantage,
+        clip: ClipSchedule,
+        surrogate: Surrogate,
+        aggregation: Aggregation,
+        group_size: int,
+        kl: KLEstimator | None = None,
+        kl_coef: float = 0.0,
+        correction: Correction | None = None,
+        optimizer: OptimizerCallable = adamw,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        max_grad_norm: float | None = 1.0,
+        micro_batch_tokens: int = 16384,
+        share_prompts: bool = True,
+        gradient_checkpointing: bool = False,
+        attention: str = "sdpa",
+    ) -> None:
+        super().__init__()
+        if micro_batch_tokens < 1:
+            raise ValueError(f"micro_batch_tokens={micro_batch_tokens} holds no token; give at least 1")
+        if max_grad_norm is not None and not max_grad_norm > 0:
+            raise ValueError(f"max_grad_norm={max_grad_norm} would stop all learning; give a positive norm, or null for no limit")
+        self.automatic_optimization = False
+        self.objective = Objective(
+            ratio, advantage, clip, surrogate, aggregation, group_size=group_size, kl=kl, kl_coef=kl_coef, correction=correction
+        )
+        self.model_name = model
+        self.optimizer_factory, self.scheduler_factory = optimizer, lr_scheduler
+        self.max_grad_norm = max_grad_norm
+        self.micro_batch_tokens = micro_batch_tokens
+        self.share_prompts = share_prompts
+        self.gradient_checkpointing = gradient_checkpointing
+        self.attention = attention
+        self.model: nn.Module | None = None
+        self._reference: list[nn.Module] = []  # in a list: neither optimised nor saved
+        self.first_validation: dict[str, float] = {}
+
+    # Building
+
+    def configure_model(self) -> None:
+        """Load the weights and shard them, once; Lightning calls this on every rank, before optimizers are made."""
+        if self.model is not None:
+            return
+        self.model = self._load(trainable=True)
+        if self.objective.kl is not None:
+            self._reference = [self._load(trainable=False).requires_grad_(False)]
+        if self.share_prompts and not sharing_supported(self.model):
+            raise ValueError(f"share_prompts=true needs attention sdpa or eager, not {self.attention!r}; set share_prompts: false")
+
+    def _load(self, trainable: bool) -> nn.Module:
+        """Dropout is off by construction: the ratio compares two passes over the same tokens."""
+        model = AutoModelForCausalLM.from_pretrained(
+            self.model_name, dtype=torch.float32, attn_implementation=self.attention, use_safetensors=True
+        )
+        for module in model.modules():
+            for name, value in vars(module).items():
+                if name.endswith("dropout") and isinstance(value, float):
+                    setattr(module, name, 0.0)
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        model.train()  # from_pretrained leaves eval mode on, which turns off gradient checkpointing
+        if trainable and self.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        if self.device_mesh is not None:
+            mesh = sharding.data_parallel_mesh(self.device_mesh, self.trainer.world_size)
+            sharding.shard(model, mesh, str(self.trainer.precision))
+        return model
+
+    def configure_optimizers(self) -> Any:
+        """One optimizer over the policy's parameters, and the scheduler if the recipe has one."""
+        optimizer = self.optimizer_factory(self.parameters())
+        if self.scheduler_factory is None:
+            return optimizer
+        return [optimizer], [self.scheduler_factory(optimizer)]
+
+    def on_fit_start(self) -> None:
+        """Bring the reference model to the policy's device."""
+        for reference in self._reference:
+            reference.to(self.device)
+
+    # What the rollout side needs of the policy
+
+    @property
+    def version(self) -> int:
+        """How many optimizer steps the weights have seen."""
+        return int(self.trainer.global_step)
+
+    def gathered_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """(name, parameter), for `sync_weights` to hand on; every rank must walk it to the end."""
+        return sharding.gathered_parameters(self._wrapped, self._model)
+
+    @torch.no_grad()
+    def score(self, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], temperature: float) -> list[Tensor]:
+        """log-probs of one response to each prompt; a collective under sharding. Each result is (len(response),)."""
+        nothing = [[0.0] * len(r) for r in responses]
+        batch = token_batch(prompts, range(len(prompts)), responses, nothing, temperature, self.version)
+        logprobs, _ = self._score(batch.to(self.device), [1] * len(prompts))
+        return [row[: len(r)].cpu() for row, r in zip(logprobs, responses, strict=True)]
+
+    def prepare(self, samples: Sequence[Rollout], updates: int, temperature: float) -> list[UpdateBatch]:
+        """Complete a rollout batch: advantages, clip bounds, denominators, and old log-probs where weights will have moved."""
+        rollouts = rollout_batch(samples, temperature, self.objective)
+        plan = micro_batch_planner(self.micro_batch_tokens, self.share_prompts)
+        batches = update_batches(rollouts, samples, updates, self.objective, plan, self._ranks)
+        return [batch if batch.index == 0 else replace(batch, old_logprobs=self._old_logprobs(batch)) for batch in batches]
+
+    @torch.no_grad()
+    def _old_logprobs(self, batch: UpdateBatch) -> Tensor:
+        rollouts = batch.rollouts.to(self.device)
+        old = torch.zeros_like(rollouts.sampler_logprobs)
+        for micro in batch.micro_batches:
+            part, sizes = self._part(rollouts, micro)
+            logprobs, _ = self._score(part, sizes)
+            if len(micro.rows):
+                old[micro.rows.to(self.device), : logprobs.shape[1]] = logprobs
+        return old.cpu()
+
+    def forward(self, rollouts: RolloutBatch, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """`response_logprobs` of the policy; the way in from outside `training_step`, through the strategy's wrapper."""
+        return response_logprobs(self._model, rollouts, sizes)
+
+    def _score(self, rollouts: RolloutBatch, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+        with self.trainer.precision_plugin.forward_context():
+            result: tuple[Tensor, Tensor] = self._wrapped(rollouts, sizes)
+        return result
+
+    # Learning
+
+    def training_step(self, batch: UpdateBatch, batch_idx: int) -> None:
+        """One optimizer step: micro-batches, gradients averaged on the last, clipped, applied."""
+        sampled_at = batch.rollouts.policy_version
+        if self.version != sampled_at + batch.index:
+            raise RuntimeError(
+                f"update {batch.index} of a rollout batch sampled at policy version {sampled_at} reached version {self.version}; "
+                f"it belongs to version {sampled_at + batch.index}. A loader without a length makes Lightning fetch ahead."
+            )
+        optimizer: Any = self.optimizers()
+        metrics = self._skipped_metrics(batch)
+        for i, micro in enumerate(batch.micro_batches):
+            with sharding.gradient_sync(self._wrapped, self._model, on=i == len(batch.micro_batches) - 1):
+                loss, parts = self._micro_batch_loss(batch, micro)
+                # DDP and FSDP average over ranks; the denominator already counts all of them, so the sum is wanted.
+                self.manual_backward(loss * self.trainer.world_size)
+            metrics = add_metrics(metrics, parts)
+        norm = self._clip_gradients()
+        # Without a backward pass there are no gradients, and the step is empty: parameters and moments stay as they are.
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        scheduler: Any = self.lr_schedulers()
+        if scheduler is not None:
+            scheduler.step()
+        self._log_step(batch, metrics, norm)
+
+    def _micro_batch_loss(self, batch: UpdateBatch, micro: MicroBatch) -> tuple[Tensor, Metrics]:
+        part, sizes = self._part(batch.rollouts, micro)
+        logprobs, entropy = self.forward(part, sizes)
+        old = logprobs.detach()
+        if batch.old_logprobs is not None and len(micro.rows):
+            old = batch.old_logprobs[micro.rows.to(self.device), : logprobs.shape[1]]
+        reference = None
+        if self._reference:
+            with torch.no_grad():
+                reference, _ = response_logprobs(self._reference[0], part, sizes)
+        mask = part.response_mask
+        inputs = LossInputs(logprobs, old, part.sampler_logprobs, reference, mask, part.advantages, part.groups, part.bounds)
+        loss, metrics = self.objective(inputs, batch.denominator)
+        metrics["loss"] = Mean(loss.detach(), torch.zeros_like(loss))
+        metrics["entropy"] = Mean((entropy * mask).sum(), mask.sum())
+        return loss, metrics
+
+    def _skipped_metrics(self, batch: UpdateBatch) -> Metrics:
+        """Rollouts that need no gradient are unclipped by definition; they count, so that a fraction is of all tokens."""
+        computed = [micro.rows for micro in batch.micro_batches]
+        skipped = torch.ones(len(batch.rollouts), dtype=torch.bool)
+        skipped[torch.cat([torch.zeros(0, dtype=torch.long), *computed])] = False
+        part = batch.rollouts.select(skipped.nonzero()[:, 0].to(self.device))
+        # Parts of the loss are divided by the denominator already: they add up, over ranks too, so all ranks count as one.
+        loss = Mean(torch.zeros((), device=self.device), torch.tensor(1.0 / self.trainer.world_size, device=self.device))
+        return {"loss": loss, **self.objective.skipped_metrics(part.response_mask, part.groups)}
+
+    def _clip_gradients(self) -> Tensor:
+        norm = sharding.clip_gradients(self._wrapped, list(self.parameters()), self.max_grad_norm)
+        if not torch.isfinite(norm):
+            raise RuntimeError(
+                f"the gradient norm is {float(norm)} at update {self.version}; the step was not taken. "
+                "Look for a diverged policy (entropy, kl) or a log-prob of -inf in the rollouts."
+            )
+        return norm
+
+    def _log_step(self, batch: UpdateBatch, metrics: Metrics, norm: Tensor) -> None:
+        metrics = {**metrics, **rollout_metrics(batch.rollouts.to(torch.device("cpu")), batch.samples)}
+        values = reduce_metrics(metrics, self._ranks)
+        values |= {"grad_norm": float(norm), "policy_version": float(batch.rollouts.policy_version)}
+        values["step_skipped"] = float(not batch.micro_batches)
+        values["learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
+        self.log_dict({f"train/{k}": v for k, v in (values | dict(batch.timings)).items()}, batch_size=1)
+
+    # Validation
+
+    def on_validation_epoch_start(self) -> None:
+        """pass@k for k = 1, 2, 4, … and all samples of a problem."""
+        samples = int(self.trainer.datamodule.val_samples)  # type: ignore[attr-defined]
+        ks = {1, samples, *(1 << i for i in range(samples.bit_length() - 1))}
+        self._pass_at_k = PassAtK(sorted(ks)).to(self.device)
+        self._validated: Metrics = {}
+
+    def validation_step(self, batch: list[Rollout], batch_idx: int) -> None:
+        """Count what the verifier said. A problem that lacks a verdict is left out of pass@k and shows in none_fraction."""
+        parts = sample_metrics(batch)
+        problems: dict[int, list[Rollout]] = {}
+        for rollout in batch:
+            problems.setdefault(rollout.group, []).append(rollout)
+        whole = [group for group in problems.values() if all(r.verdict.kind != "none" for r in group)]
+        parts["reward"] = mean_of([r.verdict.score for r in batch if r.verdict.score is not None])
+        self._validated = add_metrics(self._validated, parts)
+        if whole:
+            n = torch.tensor([len(group) for group in whole])
+            c = torch.tensor([sum(r.verdict.kind == "correct" for r in group) for group in whole])
+            self._pass_at_k.update(n, c)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log under val/; the check before training is logged as step 0."""
+        passed = {name: float(value) for name, value in self._pass_at_k.compute().items()}
+        values = {f"val/{name}": value for name, value in (reduce_metrics(self._validated, self._ranks) | passed).items()}
+        if self.trainer.sanity_checking:
+            self.first_validation = values
+            for logger in self.trainer.loggers:
+                logger.log_metrics(values, step=0)
+        else:
+            self.log_dict(values)
+
+    # Small helpers
+
+    @property
+    def _model(self) -> nn.Module:
+        if self.model is None:
+            raise RuntimeError("the model is built in configure_model, which Lightning calls; run this under a Trainer")
+        return self.model
+
+    @property
+    def _wrapped(self) -> nn.Module:
+        """The LightningModule as the strategy wrapped it."""
+        wrapped: nn.Module = self.trainer.strategy.model or self
+        return wrapped
+
+    def _part(self, rollouts: RolloutBatch, micro: MicroBatch) -> tuple[RolloutBatch, Sequence[int]]:
+        """The rollouts of a micro-batch; for one without rows a single masked token, to keep step with other ranks."""
+        if len(micro.rows):
+            return rollouts.select(micro.rows.to(self.device)), micro.sizes
+        token = token_batch([[0]], [0], [[0]], [[0.0]], rollouts.temperature, rollouts.policy_version)
+        return replace(token, response_lengths=torch.zeros(1, dtype=torch.long)).to(self.device), [1]
+
+    @property
+    def _ranks(self) -> sharding.Collectives:
+        return sharding.Collectives(self.trainer.strategy)

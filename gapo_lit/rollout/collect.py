@@ -1,0 +1,109 @@
+"""Prompts in, graded rollouts out: the engine is brought up to date, samples, and the reward judges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from torch import Tensor
+
+from gapo_lit.rewards.base import Reward
+from gapo_lit.rollout.engine import Engine, request_seed
+from gapo_lit.rollout.sync import sync_weights, verify_sync
+from gapo_lit.types import Prompt, Rollout, Sampling
+
+
+class Policy(Protocol):
+    """What sampling needs of the policy in training."""
+
+    @property
+    def version(self) -> int:
+        """How many optimizer steps the weights have seen."""
+
+    def gathered_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """(name, parameter), sharded or whole; every rank must walk it to the end."""
+
+    def score(
+        self, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], temperature: float
+    ) -> list[Tensor]:
+        """log-probs of one response to each prompt."""
+
+
+@dataclass
+class Collector:
+    """One engine and one reward, shared by training and validation.
+
+    seed: the run's. verify: compare the engine's log-probs with the trainer's after every weight sync, on a few tokens.
+    timings: seconds of the latest `collect`, with its tokens.
+    on_progress: told (phase, done, total) when a phase that takes long begins, with done=0, and when it has ended.
+    """
+
+    engine: Engine
+    reward: Reward
+    seed: int
+    verify: bool = True
+    timings: dict[str, float] = field(default_factory=dict)
+    on_progress: Callable[[str, int, int], None] | None = None
+    _started: bool = False
+
+    def update(self, policy: Policy, probes: Sequence[Prompt], temperature: float) -> None:
+        """Load the policy's weights unless the engine has them; a collective under sharding, so call it on every rank."""
+        if not self._started:
+            self.report("start engine", 0, 1)
+            self.engine.start()
+            self._started = True
+            self.report("start engine", 1, 1)
+        # Without this, seconds of an earlier sync would be counted again for a rollout batch that needed none.
+        self.timings["time/sync"] = 0.0
+        if self.engine.version == policy.version:
+            return
+        self.report("sync weights", 0, 1)
+        started = time.perf_counter()
+        sync_weights(self.engine, policy.gathered_parameters(), policy.version)
+        if self.verify:
+            score = partial(policy.score, temperature=temperature)
+            verify_sync(self.engine, score, [prompt.token_ids for prompt in probes], temperature=temperature)
+        self.timings["time/sync"] = time.perf_counter() - started
+        self.report("sync weights", 1, 1)
+
+    def collect(
+        self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, purpose: str, positions: Sequence[int]
+    ) -> list[Rollout]:
+        """`samples` graded rollouts of each prompt, group by group.
+
+        Seeds follow from the run's seed, `purpose` and a prompt's position in it, so they differ between prompts, steps and
+        runs, and do not depend on how prompts are spread over ranks.
+        """
+        self.report("generate", 0, len(prompts) * samples)
+        started = time.perf_counter()
+        seeds = [request_seed(self.seed, purpose, position) for position in positions]
+        drawn = self.engine.generate([prompt.token_ids for prompt in prompts], sampling, samples, seeds)
+        pairs = [(group, completion) for group, completions in enumerate(drawn) for completion in completions]
+        generated = time.perf_counter()
+        self.report("generate", len(pairs), len(pairs))
+        self.report("grade", 0, len(pairs))
+        verdicts = self.reward([prompts[group] for group, _ in pairs], [completion for _, completion in pairs])
+        self.timings["time/generate"] = generated - started
+        self.timings["time/reward"] = time.perf_counter() - generated
+        self.report("grade", len(pairs), len(pairs))
+        self.timings["tokens_per_second"] = sum(len(c.token_ids) for _, c in pairs) / max(generated - started, 1e-9)
+        self.timings["rollouts_per_second"] = len(pairs) / max(generated - started, 1e-9)
+        return [
+            Rollout(prompts[group], completion, verdict, group, self.engine.version)
+            for (group, completion), verdict in zip(pairs, verdicts, strict=True)
+        ]
+
+    def report(self, phase: str, done: int, total: int) -> None:
+        """Tell whoever shows progress."""
+        if self.on_progress is not None:
+            self.on_progress(phase, done, total)
+
+    def close(self) -> None:
+        """Free the engine and the reward's workers."""
+        if self._started:
+            self.engine.close()
+            self._started = False
+        self.reward.close()
