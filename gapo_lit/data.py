@@ -190,7 +190,8 @@ class RolloutLoader:
         self.collector.update(self.policy, prompts[:2], self.share.sampling.temperature)
         positions = [number + p for p in self.share.positions]
         samples = self.collector.collect(prompts, self.share.group_size, self.share.sampling, "train", positions)
-        batches = self.policy.prepare(samples, self.updates, self.share.sampling.temperature)
+        with self.collector.phase("score"):
+            batches = self.policy.prepare(samples, self.updates, self.share.sampling.temperature)
         return [replace(batches[0], timings=dict(self.collector.timings)), *batches[1:]]
 
     def state_dict(self) -> dict[str, Any]:

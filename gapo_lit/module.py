@@ -242,7 +242,18 @@ class PolicyModule(L.LightningModule):
         values |= {"grad_norm": float(norm), "policy_version": float(batch.rollouts.policy_version)}
         values["step_skipped"] = float(not batch.micro_batches)
         values["learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
-        self.log_dict({f"train/{k}": v for k, v in (values | dict(batch.timings)).items()}, batch_size=1)
+        self._record({f"train/{name}": value for name, value in (values | dict(batch.timings)).items()})
+
+    def _record(self, values: dict[str, float], sync_dist: bool = False) -> None:
+        """Write one row under the policy version it belongs to; values are those of all ranks already.
+
+        Lightning's own way to the loggers would repeat a name's last value in every later row that lacks it, and count
+        steps from the one before.
+        """
+        self.log_dict(values, logger=False, batch_size=1, sync_dist=sync_dist)
+        for logger in self.trainer.loggers:
+            logger.log_metrics(values, step=self.version)
+            logger.save()
 
     # Validation
 
@@ -273,10 +284,7 @@ class PolicyModule(L.LightningModule):
         values = {f"val/{name}": value for name, value in (reduce_metrics(self._validated, self._ranks) | passed).items()}
         if self.trainer.sanity_checking:
             self.first_validation = values
-            for logger in self.trainer.loggers:
-                logger.log_metrics(values, step=0)
-        else:
-            self.log_dict(values)
+        self._record(values, sync_dist=True)
 
     # Small helpers
 

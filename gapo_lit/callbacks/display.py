@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from gapo_lit.callbacks.text import printable
+
 
 class Display(Protocol):
     """Where progress is shown."""
@@ -60,7 +62,7 @@ class Bar:
 
     def line(self, text: str) -> None:
         """Print above the bar."""
-        self._console.print(Text(text), soft_wrap=True, highlight=False)
+        self._console.print(Text(printable(text, keep="\n\t")), soft_wrap=True, highlight=False)
 
     def update(self, done: int, total: int | None, text: str) -> None:
         """Move the bar."""
@@ -108,7 +110,7 @@ class Lines:
 
     def line(self, text: str) -> None:
         """Print one line, whatever its length."""
-        self._console.print(Text(text), soft_wrap=True, highlight=False)
+        self._console.print(Text(printable(text, keep="\n\t")), soft_wrap=True, highlight=False)
 
     def update(self, done: int, total: int | None, text: str) -> None:
         """Nothing: the step line says it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,7 +80,8 @@ def write_model(model: Any, weights: dict[str, Tensor], tokenizer: Any, folder: 
     partial = folder.with_name(f".partial-{folder.name}-{os.getpid()}")
     old = folder.with_name(f".old-{folder.name}-{os.getpid()}")
     try:
-        model.save_pretrained(partial, state_dict=_without_tied(model, weights), max_shard_size="5GB")
+        with _no_bars():
+            model.save_pretrained(partial, state_dict=_without_tied(model, weights), max_shard_size="5GB")
         _set_dtype(partial / "config.json", dtype)
         tokenizer.save_pretrained(partial)
         if folder.exists():
@@ -103,6 +106,20 @@ def _without_tied(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """One name for each tied weight: gathered from shards they are copies, which would be stored twice."""
     tied = getattr(model, "all_tied_weights_keys", None) or {}
     return {name: tensor for name, tensor in weights.items() if tied.get(name) not in weights}
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without transformers' own progress bars, which would be drawn over the run's."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _set_dtype(path: Path, dtype: Dtype) -> None:

@@ -27,9 +27,9 @@ STEP_LINE = (
 )
 PHASES = {
     "start engine": "starting the engine",
-    "sync weights": "loading weights into the engine",
+    "sync": "loading weights into the engine",
     "generate": "generating",
-    "grade": "grading",
+    "reward": "grading",
     "score": "scoring old log-probs",
 }
 

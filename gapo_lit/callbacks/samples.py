@@ -12,6 +12,7 @@ from typing import Any
 from lightning import Callback, LightningModule, Trainer
 
 from gapo_lit.callbacks.files import replacing, run_folder
+from gapo_lit.callbacks.text import printable
 from gapo_lit.types import Rollout, UpdateBatch
 
 COLUMNS = (
@@ -155,8 +156,7 @@ def cut(text: str, limit: int) -> str:
 
 def json_line(row: dict[str, Any]) -> str:
     """One line of JSON with everything that does not print (ESC, C1 controls, bidi marks, surrogates) escaped."""
-    line = json.dumps(row, ensure_ascii=False)
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
+    return printable(json.dumps(row, ensure_ascii=False))
 
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
@@ -172,5 +172,4 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return html.escape("".join(c if c.isprintable() or c in "\n\t" else json.dumps(c)[1:-1] for c in text))
+    return "" if value is None else html.escape(printable(str(value), keep="\n\t"))

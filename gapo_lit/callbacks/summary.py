@@ -101,8 +101,8 @@ class RunSummary(Callback):
         """A validation begins."""
         self._phase_began = time.monotonic()
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A validation ends."""
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A validation ends; what callbacks draw or save after it is not counted to it."""
         self._seconds["validation"] += time.monotonic() - self._phase_began
 
     # Telling
@@ -162,7 +162,13 @@ def clip_sentence(clip: ClipActivity) -> str:
 def render(summary: Summary) -> Panel:
     """The summary for a terminal."""
     parts: list[Any] = [_validation_table(summary)] if summary.after else [Text("There was no validation.")]
-    parts += [Text(), Text(clip_sentence(summary.clip) if summary.updates else "No update was made."), Text(), _time_table(summary.seconds), Text()]
+    parts += [
+        Text(),
+        Text(clip_sentence(summary.clip) if summary.updates else "No update was made."),
+        Text(),
+        _time_table(summary.seconds),
+        Text(),
+    ]
     folder = Path(summary.folder)
     parts.append(Text(f"Run folder: {folder}"))
     there = [(name, what) for name, what in CONTENTS.items() if (folder / name).exists()]
@@ -175,16 +181,26 @@ def render(summary: Summary) -> Panel:
 
 def _validation_table(summary: Summary) -> Table:
     before, after = summary.before, summary.after
-    single = before is after or before == after
+    single = before == after
     table = Table(title="Validation", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    heads = ("",) if single else ("", "first", "last", "change")
-    for head in (*heads, f"after update {after[STEP]:.0f}") if single else heads:
-        table.add_column(head, justify="left" if not head else "right")
+    table.add_column("")
+    for head in [_when(after)] if single else [_when(before), _when(after), "change"]:
+        table.add_column(head, justify="right")
     for name in _pass_names(after):
-        values = [after[name]] if single else [before.get(name, math.nan), after[name]]
-        change = [] if single else [f"{values[1] - values[0]:+.3f}"]
-        table.add_row(name, *(f"{value:.3f}" for value in values), *change)
+        first, last = before.get(name, math.nan), after[name]
+        table.add_row(
+            name, *([f"{last:.3f}"] if single else [f"{first:.3f}", f"{last:.3f}", f"{_change(first, last)}"])
+        )
     return table
+
+
+def _change(first: float, last: float) -> str:
+    return f"{round(last - first, 3) + 0.0:+.3f}"  # + 0.0 makes -0.0 positive
+
+
+def _when(row: Mapping[str, float]) -> str:
+    step = row.get(STEP, 0.0)
+    return f"after update {step:.0f}" if step else "before training"
 
 
 def _pass_names(row: Mapping[str, float]) -> list[str]:

@@ -21,10 +21,13 @@ def check_given(tree: Tree) -> None:
 
 
 def complete(tree: Tree, applied: Tree, name: str) -> None:
-    """Fill in, in place, what the recipe did not say: the engine's model and the logger that makes the run folder.
+    """Fill in, in place, what the recipes did not say: the engine's model and the logger that makes the run folder.
+
+    What they leave to the user, and the user gave in a flag, goes.
 
     tree: the recipes alone; applied: with flags, which decide the engine's class. name: what the run is called.
     """
+    _drop_missing(tree)
     engine = applied.get("data", {}).get("engine")
     given = engine.get(SETTINGS) or {} if isinstance(engine, dict) else {}
     if engine is not None and "model" not in given and _takes_model(class_of(engine) or engine):
@@ -53,3 +56,11 @@ def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
     for key, value in node.items():
         inner = path if key == SETTINGS else f"{path}.{key}" if path else str(key)
         yield from _leaves(value, inner)
+
+
+def _drop_missing(node: Any) -> None:
+    if isinstance(node, dict):
+        for key in [key for key, value in node.items() if value == MISSING]:
+            del node[key]
+        for value in node.values():
+            _drop_missing(value)

@@ -13,6 +13,8 @@ from rich.table import Table
 
 from gapo_lit import registry
 from gapo_lit.cli.parts import load_parts
+from gapo_lit.cli.recipe import RecipeError
+from gapo_lit.cli.summary import refusal
 from gapo_lit.registry import Component
 
 REQUIRED = "required"
@@ -23,11 +25,13 @@ def show_components(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="gapo-lit components", description=__doc__)
     parser.add_argument("--kind", help="one kind alone, such as clip")
     kind = parser.parse_args(arguments).kind
-    load_parts()
-    known = registry.kinds()
-    if kind is not None and kind not in known:
-        hint = registry.near_misses(kind, known)
-        print(f"gapo-lit: error: there is no kind of component called {kind!r}{hint}", file=sys.stderr)
+    try:
+        load_parts()
+        known = registry.kinds()
+        if kind is not None and kind not in known:
+            raise RecipeError(f"there is no kind of component called {kind!r}{registry.near_misses(kind, known)}")
+    except RecipeError as error:
+        refusal(str(error))
         return 2
     for name in known if kind is None else [kind]:
         parts = list(registry.components(name))

@@ -43,6 +43,11 @@ class CommandLine:
         """What the run is called: its first recipe."""
         return Path(self.recipes[0]).stem if self.recipes else "run"
 
+    @property
+    def asks_for_help(self) -> bool:
+        """Whether this is a question about options, and nothing to run."""
+        return any(flag == "-h" or flag.partition("=")[0].endswith((".help", "--help")) for flag in self.flags)
+
     def settings(self) -> list[tuple[list[str], Any]]:
         """(path, value) of each flag of the form `--a.b value` or `--a.b=value`."""
         found = []
@@ -50,6 +55,8 @@ class CommandLine:
             if not argument.startswith("--") or len(argument) == 2:
                 continue
             name, equals, value = argument[2:].partition("=")
+            if name.rpartition(".")[2] == "help" or name == "print_config":
+                continue
             if not equals:
                 following = self.flags[index + 1 : index + 2]
                 value = following[0] if following and not following[0].startswith("--") else ""

@@ -48,9 +48,7 @@ def _check_value(hint: Any, value: Any, path: str) -> None:
         owner = _resolve(str(value[CLASS]), bases, path)
         stray = sorted(set(value) - _PARTS)
         if stray:
-            raise RecipeError(
-                f"{path}.{stray[0]}: settings of {value[CLASS]} belong under {SETTINGS}{registry.near_misses(stray[0], _PARTS)}"
-            )
+            raise RecipeError(f"{path}.{stray[0]}: settings of {value[CLASS]} belong under {SETTINGS}")
         if owner is not None and isinstance(value.get(SETTINGS), dict):
             _check_settings(owner, value[SETTINGS], path)
     elif isinstance(value, dict):

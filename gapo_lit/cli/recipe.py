@@ -1,9 +1,9 @@
 """Recipes: YAML files that build on one another, composed into one tree before anything is parsed.
 
-A recipe states what differs from its bases, named by a top-level `extends: [base.yaml]` relative to itself. A later file
-lies over an earlier one: mappings merge key by key, everything else is replaced; a key that ends in `+` adds its list to
-the one below. A component (a mapping with `class_path`) of another class replaces the old one whole, settings included,
-since a bound meant for one clip schedule means something else in the next.
+A recipe states what differs from its bases, named by a top-level `extends: [base.yaml]` relative to itself. A later
+file lies over an earlier one: mappings merge key by key, everything else is replaced; a key that ends in `+` adds its
+list to the one below. A component (a mapping with `class_path`) of another class replaces the old one whole, settings
+included, since a bound meant for one clip schedule means something else in the next.
 """
 
 from __future__ import annotations

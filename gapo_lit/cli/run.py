@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from argparse import ArgumentError
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,8 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
     if dry_run:
         for name in ("lightning.pytorch", "lightning.fabric"):
             logging.getLogger(name).setLevel(logging.WARNING)
+    # Lightning 2.6 calls jsonargparse by names that are on their way out; its users can do nothing about that.
+    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")
     set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
     try:
         load_parts()
@@ -58,7 +60,7 @@ class SavedRecipe(SaveConfigCallback):
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Hand it to the loggers beside the run folder's own, too."""
-        recipe = yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+        recipe = yaml.safe_load(self.parser.dump(self.config, skip_unset=False))
         for logger in trainer.loggers[1:]:
             logger.log_hyperparams(recipe)
 
@@ -72,7 +74,7 @@ class GapoCLI(LightningCLI):
     def __init__(self, command: str, line: CommandLine, dry_run: bool) -> None:
         self.line, self.dry_run, self.command = line, dry_run, command
         common = {"parser_mode": "omegaconf+", "exit_on_error": False}
-        described = f"{DRY_RUN}: check the whole recipe in seconds, without loading a model, and stop."
+        described = f"{DRY_RUN} checks the whole recipe in seconds, without loading a model, and stops."
         super().__init__(
             PolicyModule,
             RolloutDataModule,
@@ -80,22 +82,19 @@ class GapoCLI(LightningCLI):
             save_config_kwargs={"overwrite": True},
             seed_everything_default=0,
             auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
             parser_kwargs={
                 **common,
                 "prog": "gapo-lit",
-                "fit": {**common, "description": f"Train a policy. {described}"},
-                "validate": {**common, "description": "Measure a policy on the validation prompts."},
+                command: {**common, "description": described},
             },
             args=list(line.flags),
         )
 
-    @staticmethod
-    def subcommands() -> dict[str, set[str]]:
-        """The commands that have a loop, and the arguments of theirs that a recipe gives elsewhere."""
-        return {
-            "fit": {"model", "train_dataloaders", "val_dataloaders", "datamodule"},
-            "validate": {"model", "dataloaders", "datamodule"},
-        }
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        """The command at hand alone, as building a parser takes a second; what a recipe gives elsewhere is left out."""
+        loaders = {"fit": {"train_dataloaders", "val_dataloaders"}, "validate": {"dataloaders"}}
+        return {self.command: {"model", "datamodule", *loaders[self.command]}}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Settings of a run that belong to none of its parts."""
@@ -108,13 +107,13 @@ class GapoCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Compose the recipes, check every name, then let the parser check values and types."""
+        if self.line.asks_for_help:
+            parser.parse_args([self.command, *args])
         tree, applied = with_flags(compose(self.line.recipes), self.line)
         check_names(applied, self._sections())
         check_given(applied)
         if isinstance(applied.get("seed_everything"), bool):
-            raise RecipeError(
-                "seed_everything is the seed of the whole run, so it must be a whole number, such as 0"
-            )
+            raise RecipeError("seed_everything is the seed of the whole run, so it must be a whole number, such as 0")
         complete(tree, applied, self.line.name)
         text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
         self.config = parser.parse_args([self.command, "--config", text, *args])
@@ -152,6 +151,12 @@ class GapoCLI(LightningCLI):
     def before_fit(self) -> None:
         """Check everything, before anything slow."""
         self._check(lambda: checks.check_fit(self.model, self.datamodule, self._settings()))
+        try:
+            checks.check_installed(self.datamodule)
+        except ValueError as error:
+            if not self.dry_run:
+                raise RecipeError(str(error)) from error
+            _once(f"this machine cannot run the recipe, only check it: {error}")
 
     def before_validate(self) -> None:
         """Check what validation needs."""
@@ -159,12 +164,19 @@ class GapoCLI(LightningCLI):
 
     def fit(self, **kwargs: Any) -> None:
         """Train, or stop at what a dry run has to say."""
+        self._run(self.trainer.fit, kwargs)
+
+    def validate(self, **kwargs: Any) -> None:
+        """Validate, or stop at what a dry run has to say."""
+        self._run(self.trainer.validate, kwargs)
+
+    def _run(self, loop: Callable[..., Any], kwargs: dict[str, Any]) -> None:
         if self.dry_run:
             summary.dry_run(self)
         else:
-            self.trainer.fit(**kwargs)
+            loop(**kwargs)
 
-    def _check(self, check: Any) -> None:
+    def _check(self, check: Callable[[], list[str]]) -> None:
         try:
             warnings = check()
         except REFUSALS as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 from torch import Tensor
@@ -52,54 +52,50 @@ class Collector:
     def update(self, policy: Policy, probes: Sequence[Prompt], temperature: float) -> None:
         """Load the policy's weights unless the engine has them; a collective under sharding, so call it on every rank."""
         if not self._started:
-            self.report("start engine", 0, 1)
-            self.engine.start()
+            with self.phase("start engine"):
+                self.engine.start()
             self._started = True
-            self.report("start engine", 1, 1)
         # Without this, seconds of an earlier sync would be counted again for a rollout batch that needed none.
         self.timings["time/sync"] = 0.0
         if self.engine.version == policy.version:
             return
-        self.report("sync weights", 0, 1)
-        started = time.perf_counter()
-        sync_weights(self.engine, policy.gathered_parameters(), policy.version)
-        if self.verify:
-            score = partial(policy.score, temperature=temperature)
-            verify_sync(self.engine, score, [prompt.token_ids for prompt in probes], temperature=temperature)
-        self.timings["time/sync"] = time.perf_counter() - started
-        self.report("sync weights", 1, 1)
+        with self.phase("sync"):
+            sync_weights(self.engine, policy.gathered_parameters(), policy.version)
+            if self.verify:
+                verify_sync(self.engine, policy.score, [prompt.token_ids for prompt in probes], temperature=temperature)
 
     def collect(
         self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, purpose: str, positions: Sequence[int]
     ) -> list[Rollout]:
         """`samples` graded rollouts of each prompt, group by group.
 
-        Seeds follow from the run's seed, `purpose` and a prompt's position in it, so they differ between prompts, steps and
-        runs, and do not depend on how prompts are spread over ranks.
+        Seeds follow from the run's seed, `purpose` and a prompt's position in it, so they differ between prompts,
+        steps and runs, and do not depend on how prompts are spread over ranks.
         """
-        self.report("generate", 0, len(prompts) * samples)
-        started = time.perf_counter()
-        seeds = [request_seed(self.seed, purpose, position) for position in positions]
-        drawn = self.engine.generate([prompt.token_ids for prompt in prompts], sampling, samples, seeds)
+        count = len(prompts) * samples
+        with self.phase("generate", count):
+            seeds = [request_seed(self.seed, purpose, position) for position in positions]
+            drawn = self.engine.generate([prompt.token_ids for prompt in prompts], sampling, samples, seeds)
         pairs = [(group, completion) for group, completions in enumerate(drawn) for completion in completions]
-        generated = time.perf_counter()
-        self.report("generate", len(pairs), len(pairs))
-        self.report("grade", 0, len(pairs))
-        verdicts = self.reward([prompts[group] for group, _ in pairs], [completion for _, completion in pairs])
-        self.timings["time/generate"] = generated - started
-        self.timings["time/reward"] = time.perf_counter() - generated
-        self.report("grade", len(pairs), len(pairs))
-        self.timings["tokens_per_second"] = sum(len(c.token_ids) for _, c in pairs) / max(generated - started, 1e-9)
-        self.timings["rollouts_per_second"] = len(pairs) / max(generated - started, 1e-9)
+        with self.phase("reward", count):
+            verdicts = self.reward([prompts[group] for group, _ in pairs], [completion for _, completion in pairs])
+        seconds = max(self.timings["time/generate"], 1e-9)
+        self.timings["tokens_per_second"] = sum(len(c.token_ids) for _, c in pairs) / seconds
+        self.timings["rollouts_per_second"] = len(pairs) / seconds
         return [
             Rollout(prompts[group], completion, verdict, group, self.engine.version)
             for (group, completion), verdict in zip(pairs, verdicts, strict=True)
         ]
 
-    def report(self, phase: str, done: int, total: int) -> None:
-        """Tell whoever shows progress."""
-        if self.on_progress is not None:
-            self.on_progress(phase, done, total)
+    @contextmanager
+    def phase(self, name: str, total: int = 1) -> Iterator[None]:
+        """Time what happens inside as `time/<name>`, and tell whoever shows progress."""
+        tell = self.on_progress or (lambda phase, done, total: None)
+        tell(name, 0, total)
+        started = time.perf_counter()
+        yield
+        self.timings[f"time/{name.replace(' ', '_')}"] = time.perf_counter() - started
+        tell(name, total, total)
 
     def close(self) -> None:
         """Free the engine and the reward's workers."""

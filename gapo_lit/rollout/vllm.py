@@ -43,6 +43,8 @@ class VLLMEngine(Engine):
     arguments of `vllm.LLM`, over the ones set here. The environment variable VLLM_LOGGING_LEVEL=INFO makes vLLM talk.
     """
 
+    requires = ("vllm",)  # looked for before a run loads anything
+
     def __init__(
         self,
         model: str,
@@ -183,6 +185,9 @@ class VLLMEngine(Engine):
             # preempted request, which is never longer than max_model_len.
             arguments["enable_chunked_prefill"] = False
             arguments["max_num_batched_tokens"] = max(_CPU_BATCHED_TOKENS, checkpoint.max_model_len)
+            # Only whole blocks of a prompt are shared by its samples; the CPU's default block of 128 tokens would have
+            # every sample of a shorter prompt compute it again. 32 is the least that CPU attention takes.
+            arguments["block_size"] = 32
             if cache is None and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
                 cache = _CPU_CACHE_GIB
         if cache is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,15 @@ from gapo_lit.types import (
 )
 
 UPDATES_PER_BATCH = 2
-TIMINGS = {"time/generate": 1.5, "time/reward": 0.5, "time/sync": 0.25, "tokens_per_second": 350.0, "rollouts_per_second": 25.0}
+# Warnings about Lightning's own calls, and about loaders that are meant to be as they are here.
+LIGHTNINGS_OWN = (".*LeafSpec.*", ".*transfer_batch_to_device.*", ".*does not have many workers.*")
+TIMINGS = {
+    "time/generate": 1.5,
+    "time/reward": 0.5,
+    "time/sync": 0.25,
+    "tokens_per_second": 350.0,
+    "rollouts_per_second": 25.0,
+}
 
 
 def rollout(group: int, right: bool | None, text: str = "it is 5", prompt: str = "2 + 3?", version: int = 0) -> Rollout:
@@ -133,7 +142,12 @@ class FakePolicy(L.LightningModule):
         self.manual_backward(sum(p.sum() for p in self.model.parameters()))
         optimizer.step()
         values = reduce_metrics(rollout_metrics(batch.rollouts, batch.samples), Collectives(self.trainer.strategy))
-        values |= {"clip_fraction/high": self.clip * batch.index, "clip_fraction/low": 0.0, "entropy": 0.9, "grad_norm": 0.5}
+        values |= {
+            "clip_fraction/high": self.clip * batch.index,
+            "clip_fraction/low": 0.0,
+            "entropy": 0.9,
+            "grad_norm": 0.5,
+        }
         values |= {"policy_version": float(batch.rollouts.policy_version)}
         values |= {f"by_count/clip_fraction_high/c={c}": self.clip * batch.index for c in (1, 3)}
         self._log("train/", values | dict(batch.timings))
@@ -171,5 +185,8 @@ def run(
     }
     bar = any(isinstance(c, L.pytorch.callbacks.ProgressBar) for c in callbacks)
     made = L.Trainer(callbacks=list(callbacks), enable_progress_bar=bar, **(settings | trainer))
-    made.fit(policy or FakePolicy(), datamodule=data or FakeData())
+    with warnings.catch_warnings():
+        for message in LIGHTNINGS_OWN:
+            warnings.filterwarnings("ignore", message=message)
+        made.fit(policy or FakePolicy(), datamodule=data or FakeData())
     return made

@@ -23,12 +23,16 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason
 
 
 def test_preempted_requests_resume_their_own_random_stream_and_closing_frees_the_process(tmp_path: Path) -> None:
-    """A cache of four blocks of 128 tokens cannot hold eight growing completions; one with room gives the same ones."""
+    """A cache of four blocks of 128 tokens cannot hold eight growing completions; one with room gives the same ones.
+
+    A budget of 256 tokens a step cannot take three prompts either: they must wait, not be computed in parts.
+    """
     folder = str(tiny_model(tmp_path, spread=0.05))
     threads, environment = torch.set_num_threads, dict(os.environ)
     drawn = []
     for gib in (2**18 / 2**30, 0.0625):
-        engine = VLLMEngine(folder, max_model_len=256, max_num_seqs=8, kv_cache_gib=gib)
+        budget = {"max_num_batched_tokens": 256} if gib < 0.01 else {}
+        engine = VLLMEngine(folder, max_model_len=256, max_num_seqs=8, kv_cache_gib=gib, extra=budget)
         engine.start()
         assert torch.set_num_threads is threads
         preemptions = count_preemptions(engine)

@@ -1,0 +1,152 @@
+"""Every recipe resolves, alone or over another, and composes the parts that its head says."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gapo_lit.cli import main
+from gapo_lit.cli.recipe import compose
+from tests.tiny import tiny_model
+
+RECIPES = Path(__file__).resolve().parents[1] / "recipes"
+NAMES = sorted(str(path.relative_to(RECIPES)) for path in RECIPES.rglob("*.yaml"))
+WHOLE = [name for name in NAMES if "/" not in name or name.startswith("algorithm/")]
+OVERLAYS = [name for name in NAMES if name not in WHOLE]
+# What an overlay of each folder may say anything about.
+SUBJECTS = {
+    "clip": {"model": {"clip"}},
+    "model": {"model": {"model", "clip", "gradient_checkpointing"}, "data": None},
+    "cluster": {"trainer": {"accelerator", "devices", "strategy"}},
+    "logger": {"trainer": {"logger+"}},
+    "engine": {"data": {"engine"}},
+}
+# Data that no hub is needed for, and lengths that a model of 512 positions has room for.
+SMALL = [
+    *("--data.train", "ArithmeticTask", "--data.train.size", "64", "--data.train.levels", "[3]"),
+    *("--data.val", "ArithmeticTask", "--data.val.size", "8", "--data.val.levels", "[3]"),
+    *("--data.val.split", "validation", "--data.prompts_per_batch", "32"),
+    *("--data.prompts_per_update", "8", "--data.max_prompt_tokens", "400"),
+    *("--data.sampling.max_tokens", "32", "--data.val_sampling.max_tokens", "32"),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_model(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a dry run must leave nothing here
+
+
+def dry_run(names: Sequence[str], model: str, *flags: str) -> int:
+    configs = [word for name in names for word in ("--config", str(RECIPES / name))]
+    if any(name.startswith("algorithm/f_") for name in names):
+        flags = (*flags, "--model.advantage.gamma", "1.0")
+    return main(["fit", *configs, "--model.model", model, *SMALL, *flags, "--dry-run"])
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_whole_recipe_resolves(name: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dry_run([name], model) == 0, capsys.readouterr().err
+    assert "The recipe is sound" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_goes_over_the_quickstart(
+    name: str, model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert dry_run(["quickstart.yaml", name], model) == 0, capsys.readouterr().err
+    assert "The recipe is sound" in capsys.readouterr().out
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_says_only_what_it_is_about(name: str) -> None:
+    tree = yaml.safe_load((RECIPES / name).read_text())
+    subject = SUBJECTS[Path(name).parts[0]]
+    assert tree.keys() <= subject.keys()
+    for section, allowed in subject.items():
+        if allowed is not None:
+            assert tree.get(section, {}).keys() <= allowed
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "base.yaml"])
+def test_a_recipe_states_only_what_differs_from_its_base(name: str) -> None:
+    """Nothing that the bases have already is said again, a model's own clip aside."""
+    own = yaml.safe_load((RECIPES / name).read_text())
+    bases = [RECIPES / name / ".." / base for base in own.pop("extends", [])]
+    if bases:
+        below = compose([str(path.resolve()) for path in bases])
+        assert list(repeated(own, below, "")) == []
+    assert (RECIPES / name).read_text().startswith("#"), "a head comment names source and deviations"
+
+
+def repeated(above: Any, below: Any, path: str) -> list[str]:
+    if not isinstance(above, dict) or not isinstance(below, dict):
+        return [path] if above == below else []
+    if above.get("class_path") != below.get("class_path"):
+        return []
+    keys = [key for key in above if key in below and key != "class_path"]
+    return [found for key in keys for found in repeated(above[key], below[key], f"{path}.{key}")]
+
+
+def parts(name: str) -> dict[str, Any]:
+    """The objective of a recipe, classes without settings."""
+    model = compose([RECIPES / name])["model"]
+    kinds = ("ratio", "advantage", "surrogate", "aggregation")
+    found = {kind: model[kind]["class_path"] for kind in kinds}
+    return found | {"clip": [model["clip"]["class_path"], *list(model["clip"]["init_args"].values())[:2]]}
+
+
+# Ratio, advantage, surrogate, aggregation and clip of each algorithm, from the papers.
+COMPOSITIONS = {
+    "gapo": ("SequenceRatio", "GroupMean", "PPOClip", "SequenceMeanTokenMean", ["GAPOClip", 3e-3, 5e-3]),
+    "gapo_token": ("TokenRatio", "GroupMean", "PPOClip", "SequenceMeanTokenMean", ["GAPOClip", 0.2, 0.28]),
+    "grpo": ("TokenRatio", "GroupStd", "PPOClip", "SequenceMeanTokenMean", ["ConstantClip", 0.2, 0.2]),
+    "dr_grpo": ("TokenRatio", "GroupMean", "PPOClip", "ConstantLength", ["ConstantClip", 0.2, 0.2]),
+    "dapo": ("TokenRatio", "GroupStd", "DualClip", "TokenMean", ["ConstantClip", 0.2, 0.28]),
+    "gspo_symmetric": ("SequenceRatio", "GroupMean", "PPOClip", "SequenceMeanTokenMean", ["ConstantClip", 3e-3, 3e-3]),
+    "gspo_asymmetric": ("SequenceRatio", "GroupMean", "PPOClip", "SequenceMeanTokenMean", ["ConstantClip", 3e-3, 5e-3]),
+    "f_grpo": ("TokenRatio", "Focal", "PPOClip", "SequenceMeanTokenMean", ["ConstantClip", 0.2, 0.2]),
+    "f_gspo": ("SequenceRatio", "Focal", "PPOClip", "SequenceMeanTokenMean", ["ConstantClip", 3e-3, 5e-3]),
+    "cispo": ("TokenRatio", "GroupStd", "CISPO", "TokenMean", ["ConstantClip", 0.2, 0.28]),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_an_algorithm_is_what_its_paper_says(name: str) -> None:
+    ratio, advantage, surrogate, aggregation, clip = COMPOSITIONS[name]
+    assert parts(f"algorithm/{name}.yaml") == {
+        "ratio": ratio,
+        "advantage": advantage,
+        "surrogate": surrogate,
+        "aggregation": aggregation,
+        "clip": clip,
+    }
+    assert {path.stem for path in (RECIPES / "algorithm").iterdir()} == COMPOSITIONS.keys()
+
+
+@pytest.mark.parametrize("name", ["f_grpo", "f_gspo"])
+def test_a_required_setting_must_be_given(name: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["fit", "--config", str(RECIPES / "algorithm" / f"{name}.yaml"), "--model.model", model, *SMALL]
+    assert main([*command, "--dry-run"]) == 2
+    assert "model.advantage.gamma: this has no default and must be given" in capsys.readouterr().err
+
+
+def test_an_algorithm_over_the_quickstart_keeps_the_quickstart(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    quick, grpo = RECIPES / "quickstart.yaml", RECIPES / "algorithm" / "grpo.yaml"
+    alone, over = compose([quick]), compose([quick, grpo])
+    assert over["data"] == alone["data"]
+    assert over["trainer"] == alone["trainer"]
+    changed = {key for key in alone["model"] if over["model"][key] != alone["model"][key]}
+    assert changed == {"ratio", "advantage", "clip"}
+
+
+def test_validation_draws_as_training_does_unless_told(model: str) -> None:
+    data = compose([RECIPES / "base.yaml"])["data"]
+    assert data["val_sampling"] == {key: f"${{data.sampling.{key}}}" for key in data["sampling"]}
