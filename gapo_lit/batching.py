@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from gapo_lit.metrics.rollouts import RankReduction
+from gapo_lit.metrics.rollouts import Ranks
 from gapo_lit.packing import pad_sequences, plan_micro_batches
 from gapo_lit.policies.objective import Objective
 from gapo_lit.types import ClipBounds, GroupStats, MicroBatch, Rollout, RolloutBatch, UpdateBatch
 
-def rollout_batch(samples: Sequence[Rollout], temperature: float, objective: Objective) -> RolloutBatch:
+
+def rollout_batch(
+    samples: Sequence[Rollout], temperature: float, objective: Objective, ranks: Ranks
+) -> RolloutBatch:
     """One rank's rollouts as tensors, with the objective's advantages and clip bounds.
 
+    A group is never split over ranks, but a part may look at the whole rollout batch (a clip of matched width does), so
+    rewards are gathered first and credit is given to all ranks' rollouts at once: one small collective.
     Rollouts without a verdict leave their group here: they count neither in c nor in k. Raises ValueError where the
     samples come from weights of different versions.
     """
     versions = {rollout.policy_version for rollout in samples}
     if len(versions) != 1:
-        raise ValueError(f"rollouts of policy versions {sorted(versions)} in one rollout batch; sample a batch from one version")
+        raise ValueError(
+            f"rollouts of policy versions {sorted(versions)} in one rollout batch; sample a batch from one version"
+        )
     graded = [rollout for rollout in samples if rollout.verdict.kind != "none"]
     prompts = {rollout.group: rollout.prompt.token_ids for rollout in samples}
     row_of = {group: row for row, group in enumerate(prompts)}
@@ -35,8 +43,17 @@ def rollout_batch(samples: Sequence[Rollout], temperature: float, objective: Obj
     )
     rewards = torch.tensor([rollout.verdict.score for rollout in graded], dtype=torch.float32)
     correct = torch.tensor([rollout.verdict.kind == "correct" for rollout in graded], dtype=torch.bool)
-    advantages, groups, bounds = objective.credit(rewards, correct, batch.group)
-    return replace(batch, rewards=rewards, groups=groups, advantages=advantages, bounds=bounds)
+    everyone = ranks.gather((rewards, correct, batch.group, len(prompts)))
+    first_group = accumulate((part[3] for part in everyone), initial=0)
+    group = torch.cat([part[2] + first for part, first in zip(everyone, first_group, strict=False)])
+    advantages, groups, bounds = objective.credit(
+        torch.cat([part[0] for part in everyone]), torch.cat([part[1] for part in everyone]), group
+    )
+    start = sum(len(part[0]) for part in everyone[: ranks.rank])
+    mine = torch.arange(start, start + len(rewards))
+    return replace(
+        batch, rewards=rewards, groups=groups.select(mine), advantages=advantages[mine], bounds=bounds.select(mine)
+    )
 
 
 def token_batch(
@@ -67,7 +84,8 @@ def token_batch(
 
 def live_rows(rollouts: RolloutBatch, objective: Objective) -> Tensor:
     """Index of the rollouts that can move the policy: those without tokens never do, nor those of zero advantage when
-    nothing but the surrogate acts on them."""
+    nothing but the surrogate acts on them.
+    """
     live = rollouts.response_lengths > 0
     if objective.exact_zero_skip:
         live &= rollouts.advantages != 0
@@ -80,7 +98,7 @@ def update_batches(
     updates: int,
     objective: Objective,
     plan: Callable[[RolloutBatch, Tensor], list[MicroBatch]],
-    ranks: RankReduction,
+    ranks: Ranks,
 ) -> list[UpdateBatch]:
     """Cut a rollout batch into `updates` batches of equally many whole groups, still without old log-probs.
 

@@ -29,11 +29,11 @@ class RolloutDataModule(L.LightningDataModule):
     """Prompts, an engine that answers them and a reward that grades the answers.
 
     tokenizer: folder or hub name, the model's own. train, val: prompt sources, held apart. group_size: k, rollouts a
-    prompt. prompts_per_batch: prompts of one rollout batch, over all ranks. prompts_per_update: prompts of one optimizer
-    step; prompts_per_batch / prompts_per_update updates are made from a rollout batch, and with one of them no clip ever
-    binds. sampling, val_sampling: how training and validation completions are drawn. val_samples: completions a
-    validation prompt. max_prompt_tokens: longer prompts are left out, and counted. verify_sync: compare engine and trainer
-    after each weight sync.
+    prompt. prompts_per_batch: prompts of one rollout batch, over all ranks. prompts_per_update: prompts of one
+    optimizer step; prompts_per_batch / prompts_per_update updates are made from a rollout batch, and with one of them
+    no clip ever binds. sampling, val_sampling: how training and validation completions are drawn. val_samples:
+    completions a validation prompt. max_prompt_tokens: longer prompts are left out, and counted. verify_sync: compare
+    engine and trainer after each weight sync.
     """
 
     def __init__(
@@ -98,7 +98,9 @@ class RolloutDataModule(L.LightningDataModule):
     def val_dataloader(self) -> ValidationLoader:
         """Graded rollouts of this rank's validation prompts, some prompts an item."""
         share = replace(self._share, group_size=self.val_samples, sampling=self.val_sampling)
-        return ValidationLoader(self._policy, self.collector, share, self.val_prompts.prompts, self.val_prompts_per_batch)
+        return ValidationLoader(
+            self._policy, self.collector, share, self.val_prompts.prompts, self.val_prompts_per_batch
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The position in the training prompts."""
@@ -125,7 +127,13 @@ class RolloutDataModule(L.LightningDataModule):
         trainer = self.trainer
         assert trainer is not None
         return RankShare(
-            trainer.global_rank, trainer.world_size, self.group_size, self.prompts_per_batch, self.prompts_per_update, self.sampling, self.seed
+            trainer.global_rank,
+            trainer.world_size,
+            self.group_size,
+            self.prompts_per_batch,
+            self.prompts_per_update,
+            self.sampling,
+            self.seed,
         )
 
 
@@ -145,18 +153,22 @@ class RankShare:
     def positions(self) -> list[int]:
         """Positions in the rollout batch, update by update: every rank has the same number in each update."""
         starts = range(0, self.prompts_per_batch, self.prompts_per_update)
-        return [p for start in starts for p in range(start + self.rank, start + self.prompts_per_update, self.world_size)]
+        return [
+            p for start in starts for p in range(start + self.rank, start + self.prompts_per_update, self.world_size)
+        ]
 
 
 class RolloutLoader:
     """Walks the training prompts in a new seeded order each epoch and yields update batches.
 
-    It has a length: without one Lightning would fetch ahead, and rollouts would come from weights one update old. An epoch
-    leaves out the prompts that do not fill its last rollout batch. Its state is the number of rollout batches begun and,
-    inside one, how many of its updates were handed out.
+    It has a length: without one Lightning would fetch ahead, and rollouts would come from weights one update old. An
+    epoch leaves out the prompts that do not fill its last rollout batch. Its state is the number of rollout batches
+    begun and, inside one, how many of its updates were handed out.
     """
 
-    def __init__(self, policy: TrainedPolicy, collector: Collector, share: RankShare, prompts: Sequence[Prompt]) -> None:
+    def __init__(
+        self, policy: TrainedPolicy, collector: Collector, share: RankShare, prompts: Sequence[Prompt]
+    ) -> None:
         self.policy, self.collector, self.share, self.prompts = policy, collector, share, prompts
         self.updates = share.prompts_per_batch // share.prompts_per_update
         self.epoch = 0
@@ -206,7 +218,9 @@ class RolloutLoader:
 class ValidationLoader:
     """Yields graded rollouts of this rank's share of the validation prompts; every prompt is answered exactly once."""
 
-    def __init__(self, policy: Policy, collector: Collector, share: RankShare, prompts: Sequence[Prompt], prompts_per_item: int) -> None:
+    def __init__(
+        self, policy: Policy, collector: Collector, share: RankShare, prompts: Sequence[Prompt], prompts_per_item: int
+    ) -> None:
         self.policy, self.collector, self.share = policy, collector, share
         self.probes = prompts[:2]
         mine = list(range(share.rank, len(prompts), share.world_size))
@@ -217,7 +231,8 @@ class ValidationLoader:
         return len(self.items)
 
     def __iter__(self) -> Iterator[list[Rollout]]:
-        self.collector.update(self.policy, self.probes, self.share.sampling.temperature or 1.0)  # here, so that a rank without prompts takes part
+        # Here, so that a rank without prompts takes part.
+        self.collector.update(self.policy, self.probes, self.share.sampling.temperature or 1.0)
         for positions in self.items:
             prompts = [self.prompts[p] for p in positions]
             yield self.collector.collect(prompts, self.share.group_size, self.share.sampling, "validation", positions)

@@ -12,7 +12,7 @@ from gapo_lit.types import RolloutBatch
 
 
 def response_logprobs(model: nn.Module, rollouts: RolloutBatch, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """log π(y_t | x, y_<t) at the sampling temperature, and the entropy of π(· | x, y_<t) in nats (without gradient).
+    """Log π(y_t | x, y_<t) at the sampling temperature, and the entropy of π(· | x, y_<t) in nats (without gradient).
 
     model: a causal language model that takes `logits_to_keep`. sizes: how the rollouts lie in packed rows (MicroBatch).
     Both results are (B, T) float32 and arbitrary in padding.
@@ -42,9 +42,3 @@ def _entropy(logits: Tensor, normaliser: Tensor) -> Tensor:
     """−Σ p log p of logits (C, V), one row at a time so that no second (R, C, V) tensor stands in memory."""
     probabilities = (logits - normaliser[:, None]).exp()
     return normaliser - (probabilities * logits).sum(-1)
-
-
-def sharing_supported(model: nn.Module) -> bool:
-    """Whether the model's attention takes a mask with a row a token; flash attention does not."""
-    implementation = str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
-    return implementation in {"sdpa", "eager"}

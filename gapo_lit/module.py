@@ -1,4 +1,6 @@
-"""The policy in training: `prepare` completes a rollout batch, `training_step` is one optimizer step on a part of it."""
+"""The policy in training: `prepare` completes a rollout batch, `training_step` is one optimizer step on a part of
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ import lightning as L
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
 
 from gapo_lit import sharding
-from gapo_lit.batching import live_rows, micro_batch_planner, rollout_batch, token_batch, update_batches
+from gapo_lit.batching import micro_batch_planner, rollout_batch, token_batch, update_batches
 from gapo_lit.clipping.schedules import ClipSchedule
 from gapo_lit.clipping.surrogate import Surrogate
-from gapo_lit.logprobs import response_logprobs, sharing_supported
+from gapo_lit.language_model import load_model, sharing_supported
+from gapo_lit.logprobs import response_logprobs
 from gapo_lit.metrics.pass_at_k import PassAtK
 from gapo_lit.metrics.rollouts import add_metrics, mean_of, reduce_metrics, rollout_metrics, sample_metrics
 from gapo_lit.policies.advantages import Advantage
@@ -68,10 +70,20 @@ class PolicyModule(L.LightningModule):
         if micro_batch_tokens < 1:
             raise ValueError(f"micro_batch_tokens={micro_batch_tokens} holds no token; give at least 1")
         if max_grad_norm is not None and not max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm={max_grad_norm} would stop all learning; give a positive norm, or null for no limit")
+            raise ValueError(
+                f"max_grad_norm={max_grad_norm} would stop all learning; give a positive norm, or null for no limit"
+            )
         self.automatic_optimization = False
         self.objective = Objective(
-            ratio, advantage, clip, surrogate, aggregation, group_size=group_size, kl=kl, kl_coef=kl_coef, correction=correction
+            ratio,
+            advantage,
+            clip,
+            surrogate,
+            aggregation,
+            group_size=group_size,
+            kl=kl,
+            kl_coef=kl_coef,
+            correction=correction,
         )
         self.model_name = model
         self.optimizer_factory, self.scheduler_factory = optimizer, lr_scheduler
@@ -94,22 +106,12 @@ class PolicyModule(L.LightningModule):
         if self.objective.kl is not None:
             self._reference = [self._load(trainable=False).requires_grad_(False)]
         if self.share_prompts and not sharing_supported(self.model):
-            raise ValueError(f"share_prompts=true needs attention sdpa or eager, not {self.attention!r}; set share_prompts: false")
+            raise ValueError(
+                f"share_prompts=true needs attention sdpa or eager, not {self.attention!r}; set share_prompts: false"
+            )
 
     def _load(self, trainable: bool) -> nn.Module:
-        """Dropout is off by construction: the ratio compares two passes over the same tokens."""
-        model = AutoModelForCausalLM.from_pretrained(
-            self.model_name, dtype=torch.float32, attn_implementation=self.attention, use_safetensors=True
-        )
-        for module in model.modules():
-            for name, value in vars(module).items():
-                if name.endswith("dropout") and isinstance(value, float):
-                    setattr(module, name, 0.0)
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
-        model.train()  # from_pretrained leaves eval mode on, which turns off gradient checkpointing
-        if trainable and self.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+        model = load_model(self.model_name, self.attention, self.gradient_checkpointing and trainable)
         if self.device_mesh is not None:
             mesh = sharding.data_parallel_mesh(self.device_mesh, self.trainer.world_size)
             sharding.shard(model, mesh, str(self.trainer.precision))
@@ -134,12 +136,19 @@ class PolicyModule(L.LightningModule):
         """How many optimizer steps the weights have seen."""
         return int(self.trainer.global_step)
 
+    @property
+    def exact(self) -> bool:
+        """Whether it scores in float32."""
+        return str(self.trainer.precision) == "32-true"
+
     def gathered_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(name, parameter), for `sync_weights` to hand on; every rank must walk it to the end."""
         return sharding.gathered_parameters(self._wrapped, self._model)
 
     @torch.no_grad()
-    def score(self, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], temperature: float) -> list[Tensor]:
+    def score(
+        self, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], temperature: float
+    ) -> list[Tensor]:
         """log-probs of one response to each prompt; a collective under sharding. Each result is (len(response),)."""
         nothing = [[0.0] * len(r) for r in responses]
         batch = token_batch(prompts, range(len(prompts)), responses, nothing, temperature, self.version)
@@ -147,11 +156,15 @@ class PolicyModule(L.LightningModule):
         return [row[: len(r)].cpu() for row, r in zip(logprobs, responses, strict=True)]
 
     def prepare(self, samples: Sequence[Rollout], updates: int, temperature: float) -> list[UpdateBatch]:
-        """Complete a rollout batch: advantages, clip bounds, denominators, and old log-probs where weights will have moved."""
-        rollouts = rollout_batch(samples, temperature, self.objective)
+        """Complete a rollout batch: advantages, clip bounds, denominators, and old log-probs where weights will have
+        moved.
+        """
+        rollouts = rollout_batch(samples, temperature, self.objective, self._ranks)
         plan = micro_batch_planner(self.micro_batch_tokens, self.share_prompts)
         batches = update_batches(rollouts, samples, updates, self.objective, plan, self._ranks)
-        return [batch if batch.index == 0 else replace(batch, old_logprobs=self._old_logprobs(batch)) for batch in batches]
+        return [
+            batch if batch.index == 0 else replace(batch, old_logprobs=self._old_logprobs(batch)) for batch in batches
+        ]
 
     @torch.no_grad()
     def _old_logprobs(self, batch: UpdateBatch) -> Tensor:
@@ -165,7 +178,9 @@ class PolicyModule(L.LightningModule):
         return old.cpu()
 
     def forward(self, rollouts: RolloutBatch, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """`response_logprobs` of the policy; the way in from outside `training_step`, through the strategy's wrapper."""
+        """`response_logprobs` of the policy; the way in from outside `training_step`, through the strategy's
+        wrapper.
+        """
         return response_logprobs(self._model, rollouts, sizes)
 
     def _score(self, rollouts: RolloutBatch, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -180,8 +195,9 @@ class PolicyModule(L.LightningModule):
         sampled_at = batch.rollouts.policy_version
         if self.version != sampled_at + batch.index:
             raise RuntimeError(
-                f"update {batch.index} of a rollout batch sampled at policy version {sampled_at} reached version {self.version}; "
-                f"it belongs to version {sampled_at + batch.index}. A loader without a length makes Lightning fetch ahead."
+                f"update {batch.index} of a rollout batch sampled at policy version {sampled_at} reached version "
+                f"{self.version}; it belongs to version {sampled_at + batch.index}. A loader without a length makes "
+                "Lightning fetch ahead."
             )
         optimizer: Any = self.optimizers()
         metrics = self._skipped_metrics(batch)
@@ -192,7 +208,8 @@ class PolicyModule(L.LightningModule):
                 self.manual_backward(loss * self.trainer.world_size)
             metrics = add_metrics(metrics, parts)
         norm = self._clip_gradients()
-        # Without a backward pass there are no gradients, and the step is empty: parameters and moments stay as they are.
+        # Without a backward pass there are no gradients, and the step is empty: parameters and moments stay as they
+        # are.
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         scheduler: Any = self.lr_schedulers()
@@ -211,20 +228,27 @@ class PolicyModule(L.LightningModule):
             with torch.no_grad():
                 reference, _ = response_logprobs(self._reference[0], part, sizes)
         mask = part.response_mask
-        inputs = LossInputs(logprobs, old, part.sampler_logprobs, reference, mask, part.advantages, part.groups, part.bounds)
+        inputs = LossInputs(
+            logprobs, old, part.sampler_logprobs, reference, mask, part.advantages, part.groups, part.bounds
+        )
         loss, metrics = self.objective(inputs, batch.denominator)
         metrics["loss"] = Mean(loss.detach(), torch.zeros_like(loss))
         metrics["entropy"] = Mean((entropy * mask).sum(), mask.sum())
         return loss, metrics
 
     def _skipped_metrics(self, batch: UpdateBatch) -> Metrics:
-        """Rollouts that need no gradient are unclipped by definition; they count, so that a fraction is of all tokens."""
+        """Rollouts that need no gradient are unclipped by definition; they count, so that a fraction is of all
+        tokens.
+        """
         computed = [micro.rows for micro in batch.micro_batches]
         skipped = torch.ones(len(batch.rollouts), dtype=torch.bool)
         skipped[torch.cat([torch.zeros(0, dtype=torch.long), *computed])] = False
         part = batch.rollouts.select(skipped.nonzero()[:, 0].to(self.device))
-        # Parts of the loss are divided by the denominator already: they add up, over ranks too, so all ranks count as one.
-        loss = Mean(torch.zeros((), device=self.device), torch.tensor(1.0 / self.trainer.world_size, device=self.device))
+        # Parts of the loss are divided by the denominator already: they add up, over ranks too, so all ranks count as
+        # one.
+        loss = Mean(
+            torch.zeros((), device=self.device), torch.tensor(1.0 / self.trainer.world_size, device=self.device)
+        )
         return {"loss": loss, **self.objective.skipped_metrics(part.response_mask, part.groups)}
 
     def _clip_gradients(self) -> Tensor:
@@ -265,7 +289,10 @@ class PolicyModule(L.LightningModule):
         self._validated: Metrics = {}
 
     def validation_step(self, batch: list[Rollout], batch_idx: int) -> None:
-        """Count what the verifier said. A problem that lacks a verdict is left out of pass@k and shows in none_fraction."""
+        """Count what the verifier said.
+
+        A problem that lacks a verdict is left out of pass@k and shows in none_fraction.
+        """
         parts = sample_metrics(batch)
         problems: dict[int, list[Rollout]] = {}
         for rollout in batch:
@@ -281,7 +308,9 @@ class PolicyModule(L.LightningModule):
     def on_validation_epoch_end(self) -> None:
         """Log under val/; the check before training is logged as step 0."""
         passed = {name: float(value) for name, value in self._pass_at_k.compute().items()}
-        values = {f"val/{name}": value for name, value in (reduce_metrics(self._validated, self._ranks) | passed).items()}
+        values = {
+            f"val/{name}": value for name, value in (reduce_metrics(self._validated, self._ranks) | passed).items()
+        }
         if self.trainer.sanity_checking:
             self.first_validation = values
         self._record(values, sync_dist=True)

@@ -43,8 +43,11 @@ class PackedRows:
     column: Tensor
 
 
-def plan_micro_batches(rollouts: RolloutBatch, rows: Tensor, token_budget: int, share_prompts: bool) -> list[MicroBatch]:
-    """Cut the rollouts `rows` (index tensor) into micro-batches of at most `token_budget` packed tokens, padding included.
+def plan_micro_batches(
+    rollouts: RolloutBatch, rows: Tensor, token_budget: int, share_prompts: bool
+) -> list[MicroBatch]:
+    """Cut the rollouts `rows` (index tensor) into micro-batches of at most `token_budget` packed tokens, padding
+    included.
 
     Groups stay whole where they fit a row. A rollout longer than the budget makes a micro-batch of its own: the budget
     bounds memory, it never drops data. No rows make no micro-batch. Deterministic.
@@ -70,7 +73,8 @@ def _pieces(rollouts: RolloutBatch, rows: list[int], budget: int, share: bool) -
     limit = min(budget, MAX_SHARED_ROW) if share else 0
     pieces: list[tuple[int, list[int]]] = []
     for g in dict.fromkeys(group[i] for i in rows):
-        length, members = prompt[g], []
+        length = prompt[g]
+        members: list[int] = []
         for i in (i for i in rows if group[i] == g):
             if members and length + response[i] > limit:
                 pieces.append((length, members))
@@ -82,7 +86,9 @@ def _pieces(rollouts: RolloutBatch, rows: list[int], budget: int, share: bool) -
 
 
 def pack(rollouts: RolloutBatch, sizes: Sequence[int]) -> PackedRows:
-    """Lay out the rollouts of one micro-batch (`RolloutBatch.select` of its rows) in packed rows of `sizes` rollouts."""
+    """Lay out the rollouts of one micro-batch (`RolloutBatch.select` of its rows) in packed rows of `sizes`
+    rollouts.
+    """
     members_of = iter(range(len(rollouts)))
     pieces = [list(islice(members_of, size)) for size in sizes]
     lengths = rollouts.response_lengths.tolist()
@@ -111,7 +117,8 @@ def pack(rollouts: RolloutBatch, sizes: Sequence[int]) -> PackedRows:
             positions[r, at:end] = prompts[g] + torch.arange(lengths[i])
             segment[r, at:end] = s
             row[i] = r
-            # The first token is predicted by the prompt's last column, which is kept column 0; the others by their predecessor.
+            # The first token is predicted by the prompt's last column, which is kept column 0; the others by their
+            # predecessor.
             if lengths[i] > 1:
                 column[i, 1 : lengths[i]] = torch.arange(at, end - 1) - (width - 1)
             at = end
@@ -122,7 +129,9 @@ def pack(rollouts: RolloutBatch, sizes: Sequence[int]) -> PackedRows:
 
 
 def _attention_mask(segment: Tensor) -> Tensor:
-    """(R, 1, S, S) bool: earlier tokens of the prompt or of one's own response; padding sees itself, so no row is empty."""
+    """(R, 1, S, S) bool: earlier tokens of the prompt or of one's own response; padding sees itself, so no row is
+    empty.
+    """
     size = segment.shape[1]
     key, query = segment[:, None, :], segment[:, :, None]
     visible = ((key == 0) | (key == query)) & (query >= 0)

@@ -1,11 +1,13 @@
-"""One registry a component kind: what a recipe may name, where each part comes from, and what to say when it is not there.
+"""One registry a component kind: what a recipe may name, where each part comes from, and what to say when it is not
+there.
 
 A kind is an abstract base class. A part joins with `@register` and is then known by its class name::
 
     @register(source="arXiv:2609.00444, Eq. 11")
     class GAPOClip(ClipSchedule): ...
 
-A package outside this one names its module under the entry-point group `gapo_lit.components`; `load_plugins` imports it.
+A package outside this one names its module under the entry-point group `gapo_lit.components`; `load_plugins` imports
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ T = TypeVar("T", bound=type)
 
 @dataclass(frozen=True)
 class Component:
-    """A registered part: its class, the paper or program it follows, and the distribution that brought it (None: ours)."""
+    """A registered part: its class, the paper or program it follows, and the distribution that brought it (None:
+    ours).
+    """
 
     cls: type
     source: str
@@ -67,7 +71,8 @@ def register(*, source: str) -> Callable[[T], T]:
         taken = _components[owner].get(cls.__name__)
         if taken is not None:
             raise ValueError(
-                f"{owner} {cls.__name__!r} of {_where(cls)} was already registered by {_where(taken.cls)}; rename one of the two"
+                f"{owner} {cls.__name__!r} of {_where(cls)} was already registered by {_where(taken.cls)}; "
+                "rename one of the two"
             )
         _components[owner][cls.__name__] = Component(cls, source, _loading)
         return cls
@@ -116,7 +121,9 @@ def load_plugins() -> list[str]:
         try:
             importlib.import_module(point.module)
         except Exception as error:
-            raise RuntimeError(f"plug-in {name!r} ({point.value}) could not be loaded: {error}; mend or uninstall it") from error
+            raise RuntimeError(
+                f"plug-in {name!r} ({point.value}) could not be loaded: {error}; mend or uninstall it"
+            ) from error
         finally:
             _loading = None
         loaded.append(name)

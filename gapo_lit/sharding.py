@@ -1,11 +1,13 @@
-"""What differs between one process, DDP, FSDP2 and FSDP; everything else in the package is the same under all of them."""
+"""What differs between one process, DDP, FSDP2 and FSDP; everything else in the package is the same under all of
+them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
@@ -15,17 +17,22 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPr
 from torch.distributed.tensor import DTensor
 
 
+T = TypeVar("T")
+
+
 class FSDP2Strategy(ModelParallelStrategy):
     """Lightning's `ModelParallelStrategy` with "auto" sizes that shard over every rank.
 
-    Lightning's own "auto" means one data-parallel rank and tensor parallelism within a node: gradients of replicas would
-    not be averaged, and nothing would fail.
+    Lightning's own "auto" means one data-parallel rank and tensor parallelism within a node: gradients of replicas
+    would not be averaged, and nothing would fail.
     """
 
     def setup_environment(self) -> None:
         """Fix the sizes once the number of ranks is known, before the device mesh is made."""
         if self._data_parallel_size == "auto" and self._tensor_parallel_size in ("auto", 1):
-            self._data_parallel_size = self.cluster_environment.world_size()
+            environment = self.cluster_environment
+            assert environment is not None
+            self._data_parallel_size = environment.world_size()
             self._tensor_parallel_size = 1
         super().setup_environment()
 
@@ -71,18 +78,23 @@ class Collectives:
         reduced = self.strategy.reduce(tensor.to(self.strategy.root_device), reduce_op=how)
         return torch.as_tensor(reduced).cpu()
 
-    def union(self, names: Iterable[str]) -> list[str]:
-        """The names that any rank has, sorted, so that all ranks reduce the same list."""
-        if self.strategy_world_size == 1:
-            return sorted(names)
-        gathered: list[list[str]] = [[]] * self.strategy_world_size
-        torch.distributed.all_gather_object(gathered, sorted(names))
-        return sorted({name for part in gathered for name in part})
+    def gather(self, mine: T) -> list[T]:
+        """What each rank has, by rank; small things only, as they are pickled."""
+        if self.world_size == 1:
+            return [mine]
+        gathered: list[Any] = [None] * self.world_size
+        torch.distributed.all_gather_object(gathered, mine)
+        return gathered
 
     @property
-    def strategy_world_size(self) -> int:
+    def world_size(self) -> int:
         """Ranks in the job."""
         return int(getattr(self.strategy, "world_size", 1))
+
+    @property
+    def rank(self) -> int:
+        """This one's number."""
+        return int(self.strategy.global_rank) if self.world_size > 1 else 0
 
 
 @contextmanager
@@ -91,18 +103,21 @@ def gradient_sync(wrapped: nn.Module, model: nn.Module, on: bool) -> Iterator[No
 
     wrapped: what the strategy made of the LightningModule; model: the language model inside.
     """
+    no_sync: Callable[[], AbstractContextManager[None]] | None = getattr(wrapped, "no_sync", None)
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(on)
         yield
-    elif not on and hasattr(wrapped, "no_sync"):
-        with wrapped.no_sync():
+    elif not on and no_sync is not None:
+        with no_sync():
             yield
     else:
         yield
 
 
 def clip_gradients(wrapped: nn.Module, parameters: list[nn.Parameter], max_norm: float | None) -> Tensor:
-    """Scale gradients to a global norm of at most `max_norm` (None: leave them); returns the norm before, over all ranks."""
+    """Scale gradients to a global norm of at most `max_norm` (None: leave them); returns the norm before, over all
+    ranks.
+    """
     limit = float("inf") if max_norm is None else max_norm
     if isinstance(wrapped, FullyShardedDataParallel):
         return wrapped.clip_grad_norm_(limit)
@@ -111,7 +126,8 @@ def clip_gradients(wrapped: nn.Module, parameters: list[nn.Parameter], max_norm:
 
 
 def gathered_parameters(wrapped: nn.Module, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """(name, parameter) of `model`, tied ones under each name; FSDP2's are still sharded, and `sync_weights` gathers each.
+    """(name, parameter) of `model`, tied ones under each name; FSDP2's are still sharded, and `sync_weights` gathers
+    each.
 
     FSDP flattens the parameters of a unit, so there a unit is gathered at a time and this is a collective.
     """

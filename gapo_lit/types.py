@@ -104,8 +104,9 @@ class Completion:
 class Verdict:
     """What a verifier says of one completion.
 
-    kind "none" means that no verdict could be had (a time-out, a crash): such a rollout leaves its group, it is never a 0.
-    score is the reward; None exactly where kind is "none". components are the parts of a combined reward, for logging.
+    kind "none" means that no verdict could be had (a time-out, a crash): such a rollout leaves its group, it is never
+    a 0. score is the reward; None exactly where kind is "none". components are the parts of a combined reward, for
+    logging.
     """
 
     kind: VerdictKind
@@ -115,7 +116,9 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if (self.kind == "none") != (self.score is None):
-            raise ValueError(f"a verdict of kind {self.kind!r} with score={self.score}: only 'none' goes without a score")
+            raise ValueError(
+                f"a verdict of kind {self.kind!r} with score={self.score}: only 'none' goes without a score"
+            )
 
     @classmethod
     def of(cls, right: bool, reason: str = "") -> Verdict:
@@ -198,7 +201,9 @@ class RolloutBatch:
     @property
     def response_mask(self) -> Tensor:
         """(B, T) bool, true on a rollout's own tokens, its end-of-sequence token included."""
-        return torch.arange(self.response_ids.shape[1], device=self.response_ids.device) < self.response_lengths[:, None]
+        return (
+            torch.arange(self.response_ids.shape[1], device=self.response_ids.device) < self.response_lengths[:, None]
+        )
 
     def __len__(self) -> int:
         return len(self.group)
@@ -220,8 +225,9 @@ class RolloutBatch:
 
     def to(self, device: torch.device) -> RolloutBatch:
         """The same rollouts on another device."""
-        moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: v.to(device) for name, v in moved.items() if isinstance(v, Tensor | Rows)})
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved: dict[str, Any] = {name: v.to(device) for name, v in values.items() if isinstance(v, Tensor | Rows)}
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True)
@@ -240,8 +246,9 @@ class MicroBatch:
 class UpdateBatch:
     """The rollouts of one optimizer step on one rank.
 
-    old_logprobs (B, T): the trainer's log-probs before the first update of the rollout batch. None for that first update:
-    the policy has not moved, so its current log-probs are the old ones. Rows outside every micro-batch hold zeros.
+    old_logprobs (B, T): the trainer's log-probs before the first update of the rollout batch. None for that first
+    update: the policy has not moved, so its current log-probs are the old ones. Rows outside every micro-batch hold
+    zeros.
     denominator: scalar, what the aggregation divides by, summed over all ranks.
     micro_batches: what the model computes, in order; every rank has the same number. Rollouts in none have no gradient.
     index: 0 for the first update of a rollout batch. samples: the same rollouts in words, for tables, those without a
@@ -259,7 +266,9 @@ class UpdateBatch:
     def to(self, device: torch.device) -> UpdateBatch:
         """The same update on another device; micro-batch plans stay on the CPU."""
         old = None if self.old_logprobs is None else self.old_logprobs.to(device)
-        return replace(self, rollouts=self.rollouts.to(device), old_logprobs=old, denominator=self.denominator.to(device))
+        return replace(
+            self, rollouts=self.rollouts.to(device), old_logprobs=old, denominator=self.denominator.to(device)
+        )
 
 
 @dataclass(frozen=True)
@@ -292,7 +301,7 @@ class Mean:
 
     @property
     def value(self) -> Tensor:
-        """total / count; NaN where nothing was counted, which loggers leave out."""
+        """Total / count; NaN where nothing was counted, which loggers leave out."""
         return self.total / self.count
 
 

@@ -35,7 +35,9 @@ class ScriptedEngine(Engine):
     def _completion(self, seed: int) -> Completion:
         draw = random.Random(seed)
         ids = tuple(draw.randrange(5, self.vocabulary) for _ in range(draw.randint(*self.lengths)))
-        return Completion(ids, tuple(-draw.random() * 5 for _ in ids), str(seed), "stop" if draw.random() < 0.7 else "length")
+        return Completion(
+            ids, tuple(-draw.random() * 5 for _ in ids), str(seed), "stop" if draw.random() < 0.7 else "length"
+        )
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         assert sum(1 for _ in weights) > 0
@@ -64,6 +66,8 @@ class ScriptedPrompts(PromptSource):
 
     def examples(self) -> list[Example]:
         return [
-            Example(f"{self.split}-{i}", f"{self.split} question {i} " + "?" * (i % 5), "0" if i in self.hopeless else "0.5")
+            Example(
+                f"{self.split}-{i}", f"{self.split} question {i} " + "?" * (i % 5), "0" if i in self.hopeless else "0.5"
+            )
             for i in range(self.size)
         ]

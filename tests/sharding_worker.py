@@ -10,7 +10,7 @@ from pathlib import Path
 import lightning as L
 import torch
 
-from gapo_lit.clipping.schedules import GAPOClip
+from gapo_lit.clipping.schedules import GAPOClip, MatchedWidthClip
 from gapo_lit.clipping.surrogate import PPOClip
 from gapo_lit.data import RolloutDataModule
 from gapo_lit.module import PolicyModule
@@ -27,10 +27,13 @@ PROMPTS, SEED, UPDATES, PER_UPDATE, K = 8, 3, 2, 4, 4
 CASES = {
     "token-mean": (TokenRatio(), TokenMean(), GAPOClip(eps_lo=0.02, eps_max=0.05), 10_000),
     "sequence-mean": (SequenceRatio(), SequenceMeanTokenMean(), GAPOClip(eps_lo=3e-3, eps_max=5e-3), 10_000),
+    "matched-width": (SequenceRatio(), SequenceMeanTokenMean(), MatchedWidthClip(eps_lo=3e-3, eps_max=9e-3), 10_000),
     "sequence-sum": (TokenRatio(), SequenceMeanTokenSum(), GAPOClip(eps_lo=0.02, eps_max=0.05), 200),
     "constant-length": (TokenRatio(), ConstantLength(length=9), GAPOClip(eps_lo=0.02, eps_max=0.05), 60),
 }
-"""Name → ratio, aggregation, clip, micro-batch budget; the small budgets make ranks need different micro-batch counts."""
+"""Name → ratio, aggregation, clip, micro-batch budget; the small budgets make ranks need different micro-batch
+counts.
+"""
 
 
 class Record(L.Callback):
@@ -50,21 +53,25 @@ def hopeless_for_second_rank() -> list[int]:
     return [order[p] for p in range(1, PER_UPDATE, 2)]
 
 
-def train(name: str, model: str, strategy: object, devices: int, folder: Path, budget: int | None = None) -> dict[str, object]:
+def train(
+    name: str, model: str, strategy: object, devices: int, folder: Path, budget: int | None = None
+) -> dict[str, object]:
     ratio, aggregation, clip, case_budget = CASES[name]
     module = PolicyModule(
         model, ratio, GroupMean(), clip, PPOClip(), aggregation, group_size=K,
-        optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.0, eps=1e-4), micro_batch_tokens=budget or case_budget,
+        optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.0, eps=1e-4),
+        micro_batch_tokens=budget or case_budget,
     )  # fmt: skip
     data = RolloutDataModule(
-        model, ScriptedPrompts(PROMPTS, hopeless=hopeless_for_second_rank()), ScriptedPrompts(3, "val"), ScriptedReward(),
-        ScriptedEngine(), K, PROMPTS, PER_UPDATE, Sampling(max_tokens=9), seed=SEED, verify_sync=False,
+        model, ScriptedPrompts(PROMPTS, hopeless=hopeless_for_second_rank()), ScriptedPrompts(3, "val"),
+        ScriptedReward(), ScriptedEngine(), K, PROMPTS, PER_UPDATE, Sampling(max_tokens=9), seed=SEED,
+        verify_sync=False,
     )  # fmt: skip
     record = Record()
     trainer = L.Trainer(
         accelerator="cpu", devices=devices, strategy=strategy, max_steps=3, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, callbacks=[record], num_sanity_val_steps=0, limit_val_batches=0,
-        default_root_dir=folder, use_distributed_sampler=False,
+        enable_progress_bar=False, enable_model_summary=False, callbacks=[record], num_sanity_val_steps=0,
+        limit_val_batches=0, default_root_dir=folder, use_distributed_sampler=False,
     )  # fmt: skip
     trainer.fit(module, datamodule=data)
     parameters = {n: p.clone() for n, p in full_parameters(module.gathered_parameters())}

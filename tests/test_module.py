@@ -76,8 +76,9 @@ def run(
     watch = Watch()
     L.Trainer(
         accelerator="cpu", max_steps=steps, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, callbacks=[watch, *callbacks], num_sanity_val_steps=-1 if validate else 0, default_root_dir=folder,
-        limit_val_batches=None if validate else 0, val_check_interval=2 if validate else None, check_val_every_n_epoch=None,
+        enable_model_summary=False, callbacks=[watch, *callbacks], num_sanity_val_steps=-1 if validate else 0,
+        default_root_dir=folder, limit_val_batches=None if validate else 0,
+        val_check_interval=2 if validate else None, check_val_every_n_epoch=None,
     ).fit(module, datamodule=data)  # fmt: skip
     return watch
 
@@ -94,7 +95,9 @@ def test_rollouts_come_from_the_weights_of_the_last_update(model: str, tmp_path:
 
 def test_a_stale_update_batch_is_refused(model: str, tmp_path: Path) -> None:
     class Stale(L.Callback):
-        def on_train_batch_start(self, trainer: L.Trainer, module: L.LightningModule, batch: UpdateBatch, index: int) -> None:
+        def on_train_batch_start(
+            self, trainer: L.Trainer, module: L.LightningModule, batch: UpdateBatch, index: int
+        ) -> None:
             object.__setattr__(batch.rollouts, "policy_version", -1)
 
     with pytest.raises(RuntimeError, match="sampled at policy version -1"):
@@ -102,7 +105,9 @@ def test_a_stale_update_batch_is_refused(model: str, tmp_path: Path) -> None:
 
 
 def test_the_ratio_is_one_while_the_policy_stands_still(model: str, tmp_path: Path) -> None:
-    """Old log-probs of later updates come from another pass over other micro-batches: without a step they must agree."""
+    """Old log-probs of later updates come from another pass over other micro-batches: without a step they must
+    agree.
+    """
     watch = run(model, tmp_path, learning_rate=0.0, budget=60)
     assert watch.batches[1].old_logprobs is not None
     for logged in watch.logged:

@@ -22,7 +22,9 @@ def torchrun(processes: int, *command: str, timeout: int = 240) -> subprocess.Co
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     prefix = [sys.executable] if processes == 1 else launcher
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
-    return subprocess.run([*prefix, *command], capture_output=True, text=True, timeout=timeout, env=environment, cwd=ROOT)
+    return subprocess.run(
+        [*prefix, *command], capture_output=True, text=True, timeout=timeout, env=environment, cwd=ROOT
+    )
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict, d
     found = {}
     for kind in ("single", "ddp", "fsdp2"):
         out = folder / f"{kind}.pt"
-        run = torchrun(1 if kind == "single" else 2, str(ROOT / "tests" / "sharding_worker.py"), str(model), kind, str(out))
+        run = torchrun(
+            1 if kind == "single" else 2, str(ROOT / "tests" / "sharding_worker.py"), str(model), kind, str(out)
+        )
         assert run.returncode == 0, run.stderr[-4000:]
         found[kind] = (torch.load(out), json.loads(out.with_suffix(".json").read_text()))
     return found
@@ -43,7 +47,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict, d
 def test_same_loss_gradient_norm_and_parameters(results: dict[str, tuple[dict, dict]], kind: str, case: str) -> None:
     alone, apart = results["single"], results[kind]
     for one, other in zip(alone[1][case], apart[1][case], strict=True):
-        assert one["train/loss"] == pytest.approx(other["train/loss"], rel=1e-6, abs=1e-7)  # exactly on-policy the loss is a sum that cancels
+        # exactly on-policy the loss is a sum that cancels
+        assert one["train/loss"] == pytest.approx(other["train/loss"], rel=1e-6, abs=1e-7)
         assert one["train/grad_norm"] == pytest.approx(other["train/grad_norm"], rel=1e-6)
     for name, parameter in alone[0][case].items():
         difference = (parameter - apart[0][case][name]).norm() / parameter.norm()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from argparse import ArgumentError
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ REFUSALS = (ValueError, ImportError, OSError, MisconfigurationException)
 def run_command(command: str, arguments: Sequence[str]) -> int:
     """Run `fit` or `validate`; a recipe that cannot be used is explained in one message, with status 2."""
     dry_run = DRY_RUN in arguments
+    _leave_out_noise()
     if dry_run:
         for name in ("lightning.pytorch", "lightning.fabric"):
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -53,6 +55,14 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
         summary.refusal(_readable(error))
         return 2
     return 0
+
+
+def _leave_out_noise() -> None:
+    """Leave out what Lightning says to every user of these versions and none can act on."""
+    # Lightning 2.6 on torch 2.13.
+    warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec.`", category=FutureWarning)
+    hints = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+    hints.addFilter(lambda record: "litlogger" not in record.getMessage())
 
 
 class SavedRecipe(SaveConfigCallback):

@@ -151,7 +151,7 @@ class HarmonicClip(AdaptiveClip):
 class MatchedWidthClip(AdaptiveClip):
     """GAPO's average width without its adaptivity: all correct rollouts get the mean of GAPO's bounds over them.
 
-    The mean is over the rollouts of the batch handed in, so over one rank's share of a rollout batch.
+    The mean is over the rollouts of the batch handed in: in training the whole rollout batch, over all ranks.
     """
 
     def shape(self, scarcity: Tensor, group_size: Tensor, widened: Tensor) -> Tensor:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from gapo_lit.types import Mean, Metrics, Rollout, RolloutBatch
+
+T = TypeVar("T")
 
 
 def sample_metrics(samples: Sequence[Rollout]) -> Metrics:
@@ -19,7 +21,9 @@ def sample_metrics(samples: Sequence[Rollout]) -> Metrics:
         "verdicts/none_fraction": mean_of([r.verdict.kind == "none" for r in samples]),
     }
     for name in sorted({name for r in samples for name in r.verdict.components}):
-        metrics[f"reward/{name}"] = mean_of([r.verdict.components[name] for r in samples if name in r.verdict.components])
+        metrics[f"reward/{name}"] = mean_of(
+            [r.verdict.components[name] for r in samples if name in r.verdict.components]
+        )
     return metrics
 
 
@@ -37,31 +41,35 @@ def rollout_metrics(rollouts: RolloutBatch, samples: Sequence[Rollout]) -> Metri
 
 def unanimous(rollouts: RolloutBatch) -> Tensor:
     """(groups present,) bool: whether all rewards of the group are equal, so that no rollout of it has an advantage."""
-    _, index = rollouts.group.unique(return_inverse=True)
+    _, index = torch.unique(rollouts.group, return_inverse=True)
     return torch.bincount(index, weights=(rollouts.groups.centered != 0).double()) == 0
 
 
-class RankReduction(Protocol):
-    """How sums are taken over ranks (`gapo_lit.sharding.Collectives`)."""
+class Ranks(Protocol):
+    """What the processes of a job tell one another (`gapo_lit.sharding.Collectives`)."""
+
+    @property
+    def rank(self) -> int:
+        """This one's number."""
 
     def reduce(self, tensor: Tensor, how: Literal["sum", "max"]) -> Tensor:
         """The sum or maximum over ranks."""
 
-    def union(self, names: Iterable[str]) -> list[str]:
-        """The names that any rank has."""
+    def gather(self, mine: T) -> list[T]:
+        """What each rank has, by rank."""
 
 
-def reduce_metrics(metrics: Metrics, ranks: RankReduction) -> dict[str, float]:
+def reduce_metrics(metrics: Metrics, ranks: Ranks) -> dict[str, float]:
     """Values over all ranks; a vector becomes `name/c=0`, `name/c=1`, …. A mean of nothing is left out.
 
     A rank may lack names that others have: it then counts nothing of them.
     """
-    sums = {}
+    sums: dict[str, Tensor] = {}
     for name, mean in metrics.items():
         bins = [name] if mean.total.ndim == 0 else [f"{name}/c={c}" for c in range(mean.total.numel())]
         both = torch.stack([mean.total.detach().double(), mean.count.detach().double()]).reshape(2, -1)
         sums.update(zip(bins, both.T.cpu(), strict=True))
-    names = ranks.union(sums)
+    names = sorted({name for theirs in ranks.gather(list(sums)) for name in theirs})
     if not names:
         return {}
     nothing = torch.zeros(2, dtype=torch.float64)

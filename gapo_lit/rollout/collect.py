@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
 
@@ -22,6 +22,10 @@ class Policy(Protocol):
     @property
     def version(self) -> int:
         """How many optimizer steps the weights have seen."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether it scores in float32; in lower precision log-probs agree with an engine's on average only."""
 
     def gathered_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(name, parameter), sharded or whole; every rank must walk it to the end."""
@@ -50,7 +54,9 @@ class Collector:
     _started: bool = False
 
     def update(self, policy: Policy, probes: Sequence[Prompt], temperature: float) -> None:
-        """Load the policy's weights unless the engine has them; a collective under sharding, so call it on every rank."""
+        """Load the policy's weights unless the engine has them; a collective under sharding, so call it on every
+        rank.
+        """
         if not self._started:
             with self.phase("start engine"):
                 self.engine.start()
@@ -62,7 +68,9 @@ class Collector:
         with self.phase("sync"):
             sync_weights(self.engine, policy.gathered_parameters(), policy.version)
             if self.verify:
-                verify_sync(self.engine, policy.score, [prompt.token_ids for prompt in probes], temperature=temperature)
+                by: Literal["mean"] | None = None if policy.exact else "mean"
+                tokens = [prompt.token_ids for prompt in probes]
+                verify_sync(self.engine, policy.score, tokens, by=by, temperature=temperature)
 
     def collect(
         self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, purpose: str, positions: Sequence[int]
