@@ -19,8 +19,8 @@ from gapo_lit.clipping.schedules import ClipSchedule
 from gapo_lit.clipping.surrogate import Surrogate
 from gapo_lit.language_model import load_model, sharing_supported
 from gapo_lit.logprobs import response_logprobs
-from gapo_lit.metrics.pass_at_k import PassAtK
-from gapo_lit.metrics.rollouts import add_metrics, mean_of, reduce_metrics, rollout_metrics, sample_metrics
+from gapo_lit.metrics.rollouts import add_metrics, reduce_metrics, rollout_metrics
+from gapo_lit.metrics.validation import ValidationMetrics
 from gapo_lit.policies.advantages import Advantage
 from gapo_lit.policies.aggregation import Aggregation
 from gapo_lit.policies.correction import Correction
@@ -282,35 +282,16 @@ class PolicyModule(L.LightningModule):
     # Validation
 
     def on_validation_epoch_start(self) -> None:
-        """pass@k for k = 1, 2, 4, … and all samples of a problem."""
-        samples = int(self.trainer.datamodule.val_samples)  # type: ignore[attr-defined]
-        ks = {1, samples, *(1 << i for i in range(samples.bit_length() - 1))}
-        self._pass_at_k = PassAtK(sorted(ks)).to(self.device)
-        self._validated: Metrics = {}
+        """Start counting."""
+        self._validation = ValidationMetrics(self.trainer.datamodule.val_samples, self.device)  # type: ignore[attr-defined]
 
     def validation_step(self, batch: list[Rollout], batch_idx: int) -> None:
-        """Count what the verifier said.
-
-        A problem that lacks a verdict is left out of pass@k and shows in none_fraction.
-        """
-        parts = sample_metrics(batch)
-        problems: dict[int, list[Rollout]] = {}
-        for rollout in batch:
-            problems.setdefault(rollout.group, []).append(rollout)
-        whole = [group for group in problems.values() if all(r.verdict.kind != "none" for r in group)]
-        parts["reward"] = mean_of([r.verdict.score for r in batch if r.verdict.score is not None])
-        self._validated = add_metrics(self._validated, parts)
-        if whole:
-            n = torch.tensor([len(group) for group in whole])
-            c = torch.tensor([sum(r.verdict.kind == "correct" for r in group) for group in whole])
-            self._pass_at_k.update(n, c)
+        """Count what the verifier said."""
+        self._validation.update(batch)
 
     def on_validation_epoch_end(self) -> None:
         """Log under val/; the check before training is logged as step 0."""
-        passed = {name: float(value) for name, value in self._pass_at_k.compute().items()}
-        values = {
-            f"val/{name}": value for name, value in (reduce_metrics(self._validated, self._ranks) | passed).items()
-        }
+        values = {f"val/{name}": value for name, value in self._validation.compute(self._ranks).items()}
         if self.trainer.sanity_checking:
             self.first_validation = values
         self._record(values, sync_dist=True)

@@ -1,0 +1,124 @@
+"""Which prompts a rank answers when, and where a loader goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapo_lit.data import RankShare, RolloutLoader, ValidationLoader
+from gapo_lit.rollout.collect import Collector
+from gapo_lit.types import Example, Prompt, Rollout, Sampling, UpdateBatch
+from tests.fakes import ScriptedEngine, ScriptedReward
+
+
+def share(rank: int = 0, world: int = 1, per_batch: int = 4, per_update: int = 2, seed: int = 0) -> RankShare:
+    return RankShare(rank, world, 2, per_batch, per_update, Sampling(max_tokens=4), seed)
+
+
+def prompts(count: int) -> list[Prompt]:
+    return [Prompt(Example(str(i), f"question {i}", "0.5"), (i + 1,), "") for i in range(count)]
+
+
+@dataclass
+class FakePolicy:
+    """Takes a step whenever an update batch is asked for; remembers the prompts it was given."""
+
+    version: int = 0
+    exact: bool = True
+    asked: list[list[str]] = field(default_factory=list)
+
+    def gathered_parameters(self) -> Any:
+        return iter([("weight", torch.zeros(1))])
+
+    def score(self, *rest: Any) -> list[torch.Tensor]:
+        return []
+
+    def prepare(self, samples: Sequence[Rollout], updates: int, temperature: float) -> list[UpdateBatch]:
+        self.asked.append(list(dict.fromkeys(s.prompt.id for s in samples)))
+        nothing: Any = None
+        return [UpdateBatch(nothing, None, torch.ones(()), (), i, (), {}) for i in range(updates)]
+
+
+def loader(policy: FakePolicy, count: int = 9, **of_share: int) -> RolloutLoader:
+    collector = Collector(ScriptedEngine(), ScriptedReward(), seed=0, verify=False)
+    return RolloutLoader(policy, collector, share(**of_share), prompts(count))
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
+def test_ranks_share_each_update_evenly_and_leave_nothing(world: int, per_rank: int, updates: int) -> None:
+    per_update = world * per_rank
+    parts = [share(r, world, per_update * updates, per_update).positions for r in range(world)]
+    assert sorted(p for part in parts for p in part) == list(range(per_update * updates))
+    for part in parts:
+        assert [p // per_update for p in part] == [u for u in range(updates) for _ in range(per_rank)]
+
+
+def test_an_epoch_answers_each_prompt_once_in_an_order_of_its_own() -> None:
+    policy = FakePolicy()
+    rollouts = loader(policy)
+    assert len(rollouts) == 4  # 9 prompts fill two rollout batches of 4, of 2 updates each
+    assert [u.index for u in rollouts] == [0, 1, 0, 1]
+    first = [p for batch in policy.asked for p in batch]
+    assert len(set(first)) == 8
+    assert [u.index for u in rollouts] == [0, 1, 0, 1]
+    second = [p for batch in policy.asked[2:] for p in batch]
+    assert len(set(second)) == 8
+    assert first != second
+
+
+def test_ranks_together_answer_what_one_alone_does() -> None:
+    alone, left, right = FakePolicy(), FakePolicy(), FakePolicy()
+    for policy, rank, world in ((alone, 0, 1), (left, 0, 2), (right, 1, 2)):
+        list(loader(policy, rank=rank, world=world))
+    for whole, *halves in zip(alone.asked, left.asked, right.asked, strict=True):
+        assert sorted(whole) == sorted(p for half in halves for p in half)
+
+
+@pytest.mark.parametrize("steps", [2, 4, 6])
+def test_a_loader_goes_on_where_another_stopped(steps: int) -> None:
+    straight, first, second = FakePolicy(), FakePolicy(), FakePolicy()
+    walked = loader(straight)
+    for _ in range(3):
+        list(walked)
+    stopped = loader(first)
+    taken = 0
+    while taken < steps:
+        for _ in stopped:
+            taken += 1
+            if taken == steps:
+                break
+    resumed = loader(second)
+    resumed.load_state_dict(stopped.state_dict())
+    for _ in range(2):
+        list(resumed)
+    together = first.asked + second.asked
+    assert together == straight.asked[: len(together)]
+
+
+def test_an_unfinished_rollout_batch_is_sampled_again() -> None:
+    first, second = FakePolicy(), FakePolicy()
+    stopped = loader(first)
+    next(iter(stopped))
+    resumed = loader(second)
+    resumed.load_state_dict(stopped.state_dict())
+    next(iter(resumed))
+    assert first.asked == second.asked
+
+
+def test_validation_answers_every_prompt_once_and_a_rank_without_prompts_still_syncs() -> None:
+    answered: list[str] = []
+    for rank in range(3):
+        policy = FakePolicy()
+        engine = ScriptedEngine()
+        collector = Collector(engine, ScriptedReward(), seed=0, verify=False)
+        items = list(ValidationLoader(policy, collector, share(rank, 3), prompts(2), prompts_per_item=1))
+        assert engine.synced == [0]
+        answered += [p for item in items for p in dict.fromkeys(r.prompt.id for r in item)]
+        assert all(len(item) == 2 for item in items)
+    assert sorted(answered) == ["0", "1"]
