@@ -15,9 +15,7 @@ from gapo_lit.policies.objective import Objective
 from gapo_lit.types import ClipBounds, GroupStats, MicroBatch, Rollout, RolloutBatch, UpdateBatch
 
 
-def rollout_batch(
-    samples: Sequence[Rollout], temperature: float, objective: Objective, ranks: Ranks
-) -> RolloutBatch:
+def rollout_batch(samples: Sequence[Rollout], temperature: float, objective: Objective, ranks: Ranks) -> RolloutBatch:
     """One rank's rollouts as tensors, with the objective's advantages and clip bounds.
 
     A group is never split over ranks, but a part may look at the whole rollout batch (a clip of matched width does), so

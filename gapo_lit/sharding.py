@@ -4,18 +4,17 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import torch
-from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+from lightning.pytorch.strategies import ModelParallelStrategy, ParallelStrategy, Strategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-
 
 T = TypeVar("T")
 
@@ -93,8 +92,8 @@ class Collectives:
 
     @property
     def rank(self) -> int:
-        """This one's number."""
-        return int(self.strategy.global_rank) if self.world_size > 1 else 0
+        """The number of this one."""
+        return self.strategy.global_rank if isinstance(self.strategy, ParallelStrategy) else 0
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[1]
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
 FIT = ("-m", "gapo_lit.cli", "fit")
 
-# Two rollout batches of two updates, an epoch long. With 24 tokens to say it in, a random model hits upon a one-digit
-# answer often enough that every update has a group to learn from.
+# Two rollout batches of two updates, an epoch long. A random model that says 48 bytes ends on the right digit once in
+# twelve times; of the 64 rollouts of an update at least one does, so that there is something to learn from.
 SMALL = (
-    *("--data.train.size", "16", "--data.train.levels", "[2]", "--data.val.size", "4", "--data.val.levels", "[2]"),
-    *("--data.prompts_per_batch", "8", "--data.prompts_per_update", "4", "--data.sampling.max_tokens", "24"),
+    *("--data.train.size", "32", "--data.train.levels", "[2]", "--data.val.size", "4", "--data.val.levels", "[2]"),
+    *("--data.prompts_per_batch", "16", "--data.prompts_per_update", "8", "--data.sampling.max_tokens", "48"),
     *("--data.val_samples", "4", "--trainer.max_steps", "4", "--trainer.val_check_interval", "2"),
     *("--trainer.enable_model_summary", "false"),
 )
@@ -61,11 +63,14 @@ class Process:
     def __init__(self, folder: Path, arguments: Sequence[str | Path], variables: dict[str, str] | None = None) -> None:
         self.log = folder / f"output-{len(list(folder.glob('output-*')))}.txt"
         command = [sys.executable, *map(str, arguments)]
+        self._mark = f"TEST_RUN={uuid.uuid4()}"
+        name, value = self._mark.split("=")
+        variables = {**(environment() if variables is None else variables), name: value}
         with self.log.open("w") as log:
             self._popen = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=environment() if variables is None else variables,
+                env=variables,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -100,19 +105,20 @@ class Process:
         self._popen.kill()
         self._popen.wait(10)
 
-    def left_alone(self) -> bool:
-        """Whether processes that it started live on in its group."""
-        try:
-            os.killpg(self._popen.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
+    def descendants(self) -> list[int]:
+        """Processes that it started, and they in turn, found by what they inherited: some have groups of their own."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if self._mark.encode() in path.read_bytes().split(b"\0"):
+                    found.append(int(path.parent.name))
+        return [pid for pid in found if pid != self._popen.pid]
 
-    def wait_for(self, condition: Callable[[], Any], timeout: float) -> None:
-        """Until the condition holds; an error, with what was said, where the process ends or time runs out first."""
+    def wait_for(self, condition: Callable[[], Any], timeout: float, *, ended: bool = False) -> None:
+        """Until the condition holds; an error, with what was said, where it ends first (unless ended) or time is up."""
         end = time.monotonic() + timeout
         while not condition():
-            assert self._popen.poll() is None, self.output[-4000:]
+            assert ended or self._popen.poll() is None, self.output[-4000:]
             assert time.monotonic() < end, f"not within {timeout:.0f} s; {self.output[-4000:]}"
             time.sleep(0.05)
 
@@ -129,7 +135,9 @@ class Process:
         assert status == 0, f"exit status {status}; {self.output[-6000:]}"
 
 
-def fit(folder: Path, *flags: str | Path, recipe: Path = QUICKSTART, variables: dict[str, str] | None = None) -> Process:
+def fit(
+    folder: Path, *flags: str | Path, recipe: Path = QUICKSTART, variables: dict[str, str] | None = None
+) -> Process:
     """A training run in `folder`, of the quickstart unless another recipe is named."""
     return Process(folder, [*FIT, "--config", recipe, *flags], variables)
 

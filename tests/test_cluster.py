@@ -147,7 +147,7 @@ class Dimension:
 
 
 def test_ranks_that_would_average_nothing_are_refused() -> None:
-    """Lightning's own "auto" gives two ranks of a node one copy of the data, and tensor parallelism that nobody set up."""
+    """Lightning's own "auto" gives two ranks of a node the same data, and tensor parallelism that nobody set up."""
     apart: Any = {"data_parallel": Dimension(1), "tensor_parallel": Dimension(2)}
     with pytest.raises(ValueError, match=r"data_parallel_size=1 with 2 ranks .* use FSDP2Strategy"):
         data_parallel_mesh(apart, 2)

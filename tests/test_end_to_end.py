@@ -17,7 +17,6 @@ from tests.processes import (
     SMALL,
     SMALL_CACHE,
     UPDATES,
-    Process,
     as_documented,
     check_agreement,
     documented,
@@ -207,7 +206,7 @@ def test_local_files_with_the_mathematics_verifier(model: str, tmp_path: Path) -
     assert [row["step"] for row in steps] == [1, 2, 3, 4]
     assert all(row["train/verdicts/none_fraction"] == 0 for row in steps)
     assert len(validations(folder)) == 2
-    assert not run.left_alone(), "the verifier's workers are gone"
+    assert not run.descendants(), "the verifier's workers are gone"
 
 
 # Runs that do not end by themselves
@@ -235,10 +234,9 @@ def test_a_killed_and_an_interrupted_run_can_be_gone_on_with(endless: tuple[Path
     folder, flags = endless
     with fit(folder, *flags) as killed:
         killed.wait_for(lambda: begun(folder, 0, 5), 120)
+        assert killed.descendants(), "the verifier's workers"
         killed.kill()
-        gone = Process(folder, ["-c", "import time; time.sleep(5)"])
-        gone.finish(20)
-        assert not killed.left_alone(), "workers end with the run that started them"
+        killed.wait_for(lambda: not killed.descendants(), 20, ended=True)
     first = run_folders(folder)[0]
     saved = global_step(first)
     assert saved >= 4
@@ -250,7 +248,7 @@ def test_a_killed_and_an_interrupted_run_can_be_gone_on_with(endless: tuple[Path
         interrupted.wait_for(lambda: len(run_folders(folder)) > 1 and len(updates(run_folders(folder)[1])) >= 3, 120)
         interrupted.signal(signal.SIGINT)
         assert interrupted.finish(30) == 1
-        assert not interrupted.left_alone()
+        assert not interrupted.descendants()
     second = run_folders(folder)[1]
     stopped = global_step(second)
     assert stopped - updates(second)[-1]["step"] in (0, 1), "Ctrl-C may come between a step and its row"

@@ -50,7 +50,7 @@ class Ranks(Protocol):
 
     @property
     def rank(self) -> int:
-        """This one's number."""
+        """The number of this one."""
 
     def reduce(self, tensor: Tensor, how: Literal["sum", "max"]) -> Tensor:
         """The sum or maximum over ranks."""
