@@ -1,4 +1,4 @@
-"""What the README says can be done, can be done: its commands resolve, its example runs, its table of parts is complete."""
+"""What the README says can be done, can be: commands resolve, the example runs, the table of parts is complete."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ class Collector:
             with self.phase("start engine"):
                 self.engine.start()
             self._started = True
-        # Without this, seconds of an earlier sync would be counted again for a rollout batch that needed none.
-        self.timings["time/sync"] = 0.0
+        # Seconds of the engine's start, or of an earlier sync, would otherwise be counted again for this rollout batch.
+        self.timings = {"time/sync": 0.0}
         if self.engine.version == policy.version:
             return
         with self.phase("sync"):
