@@ -106,7 +106,7 @@ def update_batches(
     share = len(rollouts.prompt_ids) // updates
     cut = [rollouts.select((rollouts.group // share == u).nonzero()[:, 0]) for u in range(updates)]
     plans = [plan(part, live_rows(part, objective)) for part in cut]
-    counts = torch.stack([objective.aggregation.count(part.response_mask).float() for part in cut])
+    counts = torch.stack([objective.denominator(part.response_mask).float() for part in cut])
     denominators = ranks.reduce(counts, "sum")
     steps = ranks.reduce(torch.tensor([len(p) for p in plans]), "max").tolist()
     group_of = {group: row for row, group in enumerate(dict.fromkeys(rollout.group for rollout in samples))}

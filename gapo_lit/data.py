@@ -14,8 +14,8 @@ from transformers import AutoTokenizer
 from gapo_lit.prompts import EncodedPrompts, PromptSource, Template, encode_prompts
 from gapo_lit.rewards.base import Reward
 from gapo_lit.rollout.collect import Collector, Policy
-from gapo_lit.rollout.engine import Engine
-from gapo_lit.types import Prompt, Rollout, Sampling, UpdateBatch
+from gapo_lit.rollout.engine import Engine, request_seed
+from gapo_lit.types import Example, Prompt, Rollout, Sampling, UpdateBatch
 
 
 class TrainedPolicy(Policy, Protocol):
@@ -32,8 +32,10 @@ class RolloutDataModule(L.LightningDataModule):
     prompt. prompts_per_batch: prompts of one rollout batch, over all ranks. prompts_per_update: prompts of one
     optimizer step; prompts_per_batch / prompts_per_update updates are made from a rollout batch, and with one of them
     no clip ever binds. sampling, val_sampling: how training and validation completions are drawn. val_samples:
-    completions a validation prompt. max_prompt_tokens: longer prompts are left out, and counted. verify_sync: compare
-    engine and trainer after each weight sync.
+    completions a validation prompt. max_prompt_tokens: longer prompts are left out, and counted. drop_ungradable: leave
+    out, and count, rows whose gold answer the reward cannot grade. verify_sync: compare engine and trainer after each
+    weight sync.
+    Raises ValueError for sizes that do not divide and for sampling that training or validation cannot use.
     """
 
     def __init__(
@@ -52,9 +54,12 @@ class RolloutDataModule(L.LightningDataModule):
         val_prompts_per_batch: int = 64,
         max_prompt_tokens: int = 1024,
         template: Template | None = None,
+        drop_ungradable: bool = False,
         seed: int = 0,
         verify_sync: bool = True,
     ) -> None:
+        _check_sizes(group_size, prompts_per_batch, prompts_per_update)
+        _check_sampling(sampling, val_sampling or sampling, val_samples)
         super().__init__()
         self.tokenizer_name = tokenizer
         self.train, self.val, self.template = train, val, template or Template()
@@ -62,7 +67,7 @@ class RolloutDataModule(L.LightningDataModule):
         self.prompts_per_batch, self.prompts_per_update = prompts_per_batch, prompts_per_update
         self.sampling, self.val_sampling = sampling, val_sampling or sampling
         self.val_samples, self.val_prompts_per_batch = val_samples, val_prompts_per_batch
-        self.max_prompt_tokens = max_prompt_tokens
+        self.max_prompt_tokens, self.drop_ungradable = max_prompt_tokens, drop_ungradable
         self.seed = seed
         self.collector = Collector(engine, reward, seed, verify_sync)
         self._train_loader: RolloutLoader | None = None
@@ -80,13 +85,39 @@ class RolloutDataModule(L.LightningDataModule):
 
     @cached_property
     def train_prompts(self) -> EncodedPrompts:
-        """Training prompts as token ids, with what was too long."""
-        return encode_prompts(self.train.examples(), self.template, self.tokenizer, self.max_prompt_tokens)
+        """Training prompts as token ids, with what was left out."""
+        return self._encode(self.train)
 
     @cached_property
     def val_prompts(self) -> EncodedPrompts:
-        """Validation prompts as token ids, with what was too long."""
-        return encode_prompts(self.val.examples(), self.template, self.tokenizer, self.max_prompt_tokens)
+        """Validation prompts as token ids, with what was left out."""
+        return self._encode(self.val)
+
+    def _encode(self, source: PromptSource) -> EncodedPrompts:
+        examples, ungradable = source.examples(), tuple[str, ...]()
+        if self.drop_ungradable:
+            examples, ungradable = _gradable(examples, self.collector.reward)
+        encoded = encode_prompts(examples, self.template, self.tokenizer, self.max_prompt_tokens)
+        return replace(encoded, ungradable=ungradable)
+
+    def check_ranks(self, world_size: int, training: bool = True) -> None:
+        """ValueError unless each rank has as many prompts of an update as any other, and at least one to validate."""
+        update, validated = self.prompts_per_update, len(self.val_prompts.prompts)
+        if training and update % world_size:
+            raise ValueError(
+                f"data.prompts_per_update={update} does not divide over {world_size} ranks (a group stays on one); "
+                f"give a multiple of {world_size}, such as {-(-update // world_size) * world_size}, or fewer devices"
+            )
+        if validated < world_size:
+            raise ValueError(
+                f"data.val holds {validated} usable prompts, fewer than {world_size} ranks, and each must have one to "
+                "validate; give more validation prompts, or fewer devices"
+            )
+
+    def setup(self, stage: str) -> None:
+        """Check the number of ranks on all of them: one that fails alone would leave the others waiting."""
+        assert self.trainer is not None
+        self.check_ranks(self.trainer.world_size, training=stage == "fit")
 
     def train_dataloader(self) -> RolloutLoader:
         """One item an optimizer step; generates as it is walked, from the weights of that moment."""
@@ -116,6 +147,10 @@ class RolloutDataModule(L.LightningDataModule):
 
     def teardown(self, stage: str) -> None:
         """Free the engine and the reward's workers."""
+        self.collector.close()
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Free them after a failure or Ctrl-C too, for which Lightning calls no teardown."""
         self.collector.close()
 
     @property
@@ -158,12 +193,19 @@ class RankShare:
         ]
 
 
+def prompt_order(count: int, seed: int, epoch: int) -> list[int]:
+    """The order in which an epoch takes `count` prompts: another one for each epoch of each seed."""
+    generator = torch.Generator().manual_seed(request_seed(seed, "order", epoch))
+    return torch.randperm(count, generator=generator).tolist()
+
+
 class RolloutLoader:
     """Walks the training prompts in a new seeded order each epoch and yields update batches.
 
     It has a length: without one Lightning would fetch ahead, and rollouts would come from weights one update old. An
-    epoch leaves out the prompts that do not fill its last rollout batch. Its state is the number of rollout batches
-    begun and, inside one, how many of its updates were handed out.
+    epoch leaves out the prompts that do not fill its last rollout batch. Its state is the epoch and how many rollout
+    batches of it are finished. A run that stopped inside one samples that one again, while Lightning's own count of the
+    epoch goes on: updates at the end of that epoch may be left out, and their rollout batch sampled again in the next.
     """
 
     def __init__(
@@ -173,7 +215,6 @@ class RolloutLoader:
         self.updates = share.prompts_per_batch // share.prompts_per_update
         self.epoch = 0
         self.batch = 0
-        self.handed_out = 0
 
     @property
     def batches(self) -> int:
@@ -189,15 +230,14 @@ class RolloutLoader:
             self.epoch, self.batch = self.epoch + 1, 0
         while self.batch < self.batches:
             for update in self._rollout_batch():
-                self.handed_out = update.index + 1
-                if self.handed_out == self.updates:
-                    self.batch, self.handed_out = self.batch + 1, 0
+                if update.index + 1 == self.updates:
+                    self.batch += 1
                 yield update
 
     def _rollout_batch(self) -> list[UpdateBatch]:
-        order = torch.randperm(len(self.prompts), generator=torch.Generator().manual_seed(self.share.seed + self.epoch))
+        order = prompt_order(len(self.prompts), self.share.seed, self.epoch)
         first = self.batch * self.share.prompts_per_batch
-        prompts = [self.prompts[int(order[first + p])] for p in self.share.positions]
+        prompts = [self.prompts[order[first + p]] for p in self.share.positions]
         number = (self.epoch * self.batches + self.batch) * self.share.prompts_per_batch
         self.collector.update(self.policy, prompts[:2], self.share.sampling.temperature)
         positions = [number + p for p in self.share.positions]
@@ -231,8 +271,58 @@ class ValidationLoader:
         return len(self.items)
 
     def __iter__(self) -> Iterator[list[Rollout]]:
-        # Here, so that a rank without prompts takes part.
         self.collector.update(self.policy, self.probes, self.share.sampling.temperature or 1.0)
         for positions in self.items:
             prompts = [self.prompts[p] for p in positions]
             yield self.collector.collect(prompts, self.share.group_size, self.share.sampling, "validation", positions)
+
+
+def _gradable(examples: Sequence[Example], reward: Reward) -> tuple[list[Example], tuple[str, ...]]:
+    """The examples whose gold answer the reward can grade, and the ids of the others; its ValueError if it can none."""
+    kept: list[Example] = []
+    refused: list[str] = []
+    for example in examples:
+        try:
+            reward.check([example])
+        except ValueError:
+            refused.append(example.id)
+        else:
+            kept.append(example)
+    if not kept:
+        reward.check(examples)
+    return kept, tuple(refused)
+
+
+def _check_sizes(group_size: int, batch: int, update: int) -> None:
+    """A rollout batch is cut into equal updates of whole groups."""
+    if min(group_size, batch, update) < 1:
+        raise ValueError(
+            f"group_size={group_size}, prompts_per_batch={batch}, prompts_per_update={update}: each must be at least 1"
+        )
+    if batch % update:
+        near = [n for n in range(1, batch + 1) if batch % n == 0]
+        raise ValueError(
+            f"prompts_per_batch={batch} is not a multiple of prompts_per_update={update}; "
+            f"give prompts_per_update one of {', '.join(map(str, near[-8:]))}"
+        )
+
+
+def _check_sampling(train: Sampling, val: Sampling, val_samples: int) -> None:
+    """Training samples from the policy itself; several greedy completions of a prompt are one."""
+    if train.temperature == 0:
+        raise ValueError(
+            "sampling.temperature=0 draws the same completion k times and has no log-probs to learn from; "
+            "give 1.0, and keep 0 to val_sampling"
+        )
+    if train.truncates:
+        raise ValueError(
+            f"sampling has top_p={train.top_p}, top_k={train.top_k}: the trainer's log-probs are of the whole "
+            "distribution, so every ratio would be wrong; give top_p: 1.0 and top_k: -1, others to val_sampling"
+        )
+    if val_samples < 1:
+        raise ValueError(f"val_samples={val_samples} validates nothing; give at least 1")
+    if val.temperature == 0 and val_samples > 1:
+        raise ValueError(
+            f"val_samples={val_samples} greedy completions of a prompt are all the same; "
+            "give val_samples: 1 or val_sampling.temperature above 0"
+        )

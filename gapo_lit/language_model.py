@@ -33,7 +33,19 @@ def without_dropout(model: nn.Module) -> None:
             module.p = 0.0
 
 
-def sharing_supported(model: nn.Module) -> bool:
-    """Whether the model's attention takes a mask with a row a token; flash attention does not."""
-    implementation = str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
-    return implementation in {"sdpa", "eager"}
+def sharing_obstacle(model: nn.Module) -> str | None:
+    """Why responses packed behind one prompt would not be scored as if each stood alone; None where they would.
+
+    The packed layout rests on a mask with a row a token. Flash attention takes none, eager attention reads a boolean
+    one as numbers, and sliding-window or recurrent layers see past it.
+    """
+    config = getattr(model, "config", None)
+    attention = str(getattr(config, "_attn_implementation", None))
+    if attention != "sdpa":
+        return f"attention is {attention!r} and not 'sdpa'"
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    if kinds:
+        return f"the model has layers of kind {', '.join(sorted(kinds))}"
+    if getattr(config, "sliding_window", None):
+        return f"the model attends within a sliding window of {config.sliding_window} tokens"
+    return None

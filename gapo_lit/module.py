@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import lightning as L
@@ -17,7 +18,7 @@ from gapo_lit import sharding
 from gapo_lit.batching import micro_batch_planner, rollout_batch, token_batch, update_batches
 from gapo_lit.clipping.schedules import ClipSchedule
 from gapo_lit.clipping.surrogate import Surrogate
-from gapo_lit.language_model import load_model, sharing_supported
+from gapo_lit.language_model import load_model, sharing_obstacle
 from gapo_lit.logprobs import response_logprobs
 from gapo_lit.metrics.rollouts import add_metrics, reduce_metrics, rollout_metrics
 from gapo_lit.metrics.validation import ValidationMetrics
@@ -25,6 +26,7 @@ from gapo_lit.policies.advantages import Advantage
 from gapo_lit.policies.aggregation import Aggregation
 from gapo_lit.policies.correction import Correction
 from gapo_lit.policies.kl import KLEstimator
+from gapo_lit.policies.masking import masked_mean
 from gapo_lit.policies.objective import Objective
 from gapo_lit.policies.ratio import Ratio
 from gapo_lit.types import LossInputs, Mean, Metrics, MicroBatch, Rollout, RolloutBatch, UpdateBatch
@@ -102,13 +104,13 @@ class PolicyModule(L.LightningModule):
         """Load the weights and shard them, once; Lightning calls this on every rank, before optimizers are made."""
         if self.model is not None:
             return
+        sharding.check_strategy(self.trainer.strategy)
         self.model = self._load(trainable=True)
-        if self.objective.kl is not None:
+        if self.objective.needs_reference:
             self._reference = [self._load(trainable=False).requires_grad_(False)]
-        if self.share_prompts and not sharing_supported(self.model):
-            raise ValueError(
-                f"share_prompts=true needs attention sdpa or eager, not {self.attention!r}; set share_prompts: false"
-            )
+        obstacle = sharing_obstacle(self.model) if self.share_prompts else None
+        if obstacle is not None:
+            raise ValueError(f"share_prompts=true cannot be: {obstacle}; set share_prompts: false")
 
     def _load(self, trainable: bool) -> nn.Module:
         model = load_model(self.model_name, self.attention, self.gradient_checkpointing and trainable)
@@ -149,10 +151,16 @@ class PolicyModule(L.LightningModule):
     def score(
         self, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], temperature: float
     ) -> list[Tensor]:
-        """log-probs of one response to each prompt; a collective under sharding. Each result is (len(response),)."""
+        """log-probs of one response to each prompt; a collective under sharding. Each result is (len(response),).
+
+        Equal prompts that follow one another share a packed row as in training, so that a check covers that layout.
+        """
+        runs = [list(run) for _, run in groupby(range(len(prompts)), key=lambda i: tuple(prompts[i]))]
+        sizes = [len(run) for run in runs] if self.share_prompts else [1] * len(prompts)
+        group = [row for row, run in enumerate(runs) for _ in run]
         nothing = [[0.0] * len(r) for r in responses]
-        batch = token_batch(prompts, range(len(prompts)), responses, nothing, temperature, self.version)
-        logprobs, _ = self._score(batch.to(self.device), [1] * len(prompts))
+        batch = token_batch([prompts[run[0]] for run in runs], group, responses, nothing, temperature, self.version)
+        logprobs, _ = self._score(batch.to(self.device), sizes)
         return [row[: len(r)].cpu() for row, r in zip(logprobs, responses, strict=True)]
 
     def prepare(self, samples: Sequence[Rollout], updates: int, temperature: float) -> list[UpdateBatch]:
@@ -208,6 +216,7 @@ class PolicyModule(L.LightningModule):
                 self.manual_backward(loss * self.trainer.world_size)
             metrics = add_metrics(metrics, parts)
         norm = self._clip_gradients()
+        learning_rate = optimizer.param_groups[0]["lr"]
         # Without a backward pass there are no gradients, and the step is empty: parameters and moments stay as they
         # are.
         optimizer.step()
@@ -215,11 +224,11 @@ class PolicyModule(L.LightningModule):
         scheduler: Any = self.lr_schedulers()
         if scheduler is not None:
             scheduler.step()
-        self._log_step(batch, metrics, norm)
+        self._log_step(batch, metrics, {"grad_norm": float(norm), "learning_rate": learning_rate})
 
     def _micro_batch_loss(self, batch: UpdateBatch, micro: MicroBatch) -> tuple[Tensor, Metrics]:
         part, sizes = self._part(batch.rollouts, micro)
-        logprobs, entropy = self.forward(part, sizes)
+        logprobs, entropy = sharding.forward(self._wrapped, self, part, sizes)
         old = logprobs.detach()
         if batch.old_logprobs is not None and len(micro.rows):
             old = batch.old_logprobs[micro.rows.to(self.device), : logprobs.shape[1]]
@@ -233,7 +242,7 @@ class PolicyModule(L.LightningModule):
         )
         loss, metrics = self.objective(inputs, batch.denominator)
         metrics["loss"] = Mean(loss.detach(), torch.zeros_like(loss))
-        metrics["entropy"] = Mean((entropy * mask).sum(), mask.sum())
+        metrics["entropy"] = masked_mean(entropy, mask)
         return loss, metrics
 
     def _skipped_metrics(self, batch: UpdateBatch) -> Metrics:
@@ -260,21 +269,20 @@ class PolicyModule(L.LightningModule):
             )
         return norm
 
-    def _log_step(self, batch: UpdateBatch, metrics: Metrics, norm: Tensor) -> None:
+    def _log_step(self, batch: UpdateBatch, metrics: Metrics, step: dict[str, float]) -> None:
         metrics = {**metrics, **rollout_metrics(batch.rollouts.to(torch.device("cpu")), batch.samples)}
-        values = reduce_metrics(metrics, self._ranks)
-        values |= {"grad_norm": float(norm), "policy_version": float(batch.rollouts.policy_version)}
+        values = reduce_metrics(metrics, self._ranks) | step | dict(batch.timings)
+        values["policy_version"] = float(batch.rollouts.policy_version)
         values["step_skipped"] = float(not batch.micro_batches)
-        values["learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
-        self._record({f"train/{name}": value for name, value in (values | dict(batch.timings)).items()})
+        self._record({f"train/{name}": value for name, value in values.items()})
 
-    def _record(self, values: dict[str, float], sync_dist: bool = False) -> None:
+    def _record(self, values: dict[str, float]) -> None:
         """Write one row under the policy version it belongs to; values are those of all ranks already.
 
         Lightning's own way to the loggers would repeat a name's last value in every later row that lacks it, and count
         steps from the one before.
         """
-        self.log_dict(values, logger=False, batch_size=1, sync_dist=sync_dist)
+        self.log_dict(values, logger=False, batch_size=1)
         for logger in self.trainer.loggers:
             logger.log_metrics(values, step=self.version)
             logger.save()
@@ -294,7 +302,7 @@ class PolicyModule(L.LightningModule):
         values = {f"val/{name}": value for name, value in self._validation.compute(self._ranks).items()}
         if self.trainer.sanity_checking:
             self.first_validation = values
-        self._record(values, sync_dist=True)
+        self._record(values)
 
     # Small helpers
 

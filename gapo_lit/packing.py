@@ -31,15 +31,14 @@ class PackedRows:
     """Model inputs for R rows of S columns, and where each response token is predicted.
 
     input_ids, position_ids (R, S); attention_mask (R, S) bool where every row holds one response, else (R, 1, S, S).
-    keep (C,): the columns whose logits are needed. row, column (B, T): token (b, t) is predicted by the logits at
-    [row, column] of the (R, C) kept ones; arbitrary in padding. S and C are the longest row's.
+    keep (C,): the columns whose logits are needed. column (B, T): token (b, t) is predicted by that one of the kept
+    columns of its row; arbitrary in padding. S is the longest prompt and the longest responses of a row together.
     """
 
     input_ids: Tensor
     position_ids: Tensor
     attention_mask: Tensor
     keep: Tensor
-    row: Tensor
     column: Tensor
 
 
@@ -52,36 +51,58 @@ def plan_micro_batches(
     Groups stay whole where they fit a row. A rollout longer than the budget makes a micro-batch of its own: the budget
     bounds memory, it never drops data. No rows make no micro-batch. Deterministic.
     """
-    pieces = sorted(_pieces(rollouts, rows.tolist(), token_budget, share_prompts), key=lambda piece: piece[0])
-    planned: list[list[list[int]]] = []
-    for length, members in pieces:
-        if planned and length * (len(planned[-1]) + 1) <= token_budget:
-            planned[-1].append(members)
+    pieces = sorted(_pieces(rollouts, rows.tolist(), token_budget, share_prompts), key=lambda piece: piece.length)
+    planned: list[list[_Piece]] = []
+    for piece in pieces:
+        if planned and _fits([*planned[-1], piece], token_budget):
+            planned[-1].append(piece)
         else:
-            planned.append([members])
+            planned.append([piece])
     return [
-        MicroBatch(torch.tensor([i for m in packed for i in m], device=rows.device), tuple(len(m) for m in packed))
+        MicroBatch(
+            torch.tensor([i for piece in packed for i in piece.members], device=rows.device),
+            tuple(len(piece.members) for piece in packed),
+        )
         for packed in planned
     ]
 
 
-def _pieces(rollouts: RolloutBatch, rows: list[int], budget: int, share: bool) -> list[tuple[int, list[int]]]:
-    """(length, rollouts) of each packed row."""
+@dataclass
+class _Piece:
+    """One packed row to be: tokens of its prompt, of its responses together, and which rollouts these are."""
+
+    prompt: int
+    responses: int
+    members: list[int]
+
+    @property
+    def length(self) -> int:
+        return self.prompt + self.responses
+
+
+def _fits(pieces: Sequence[_Piece], budget: int) -> bool:
+    """Whether the rows fit the budget once prompts are padded to the longest prompt and responses to the longest."""
+    width = max(piece.prompt for piece in pieces) + max(piece.responses for piece in pieces)
+    shared = any(len(piece.members) > 1 for piece in pieces)
+    return width * len(pieces) <= budget and (width <= MAX_SHARED_ROW or not shared)
+
+
+def _pieces(rollouts: RolloutBatch, rows: list[int], budget: int, share: bool) -> list[_Piece]:
+    """The packed rows that the groups make, before rows are put together."""
     prompt = rollouts.prompt_lengths.tolist()
     response = rollouts.response_lengths.tolist()
     group = rollouts.group.tolist()
     limit = min(budget, MAX_SHARED_ROW) if share else 0
-    pieces: list[tuple[int, list[int]]] = []
+    pieces: list[_Piece] = []
     for g in dict.fromkeys(group[i] for i in rows):
-        length = prompt[g]
-        members: list[int] = []
+        piece = _Piece(prompt[g], 0, [])
         for i in (i for i in rows if group[i] == g):
-            if members and length + response[i] > limit:
-                pieces.append((length, members))
-                length, members = prompt[g], []
-            members.append(i)
-            length += response[i]
-        pieces.append((length, members))
+            if piece.members and piece.length + response[i] > limit:
+                pieces.append(piece)
+                piece = _Piece(prompt[g], 0, [])
+            piece.members.append(i)
+            piece.responses += response[i]
+        pieces.append(piece)
     return pieces
 
 
@@ -101,7 +122,6 @@ def pack(rollouts: RolloutBatch, sizes: Sequence[int]) -> PackedRows:
     input_ids = torch.zeros(shape, dtype=torch.long)
     positions = torch.zeros(shape, dtype=torch.long)
     segment = torch.full(shape, -1, dtype=torch.long)
-    row = torch.zeros(rollouts.response_ids.shape, dtype=torch.long)
     column = torch.zeros(rollouts.response_ids.shape, dtype=torch.long)
     prompt_ids, response_ids = rollouts.prompt_ids.cpu(), rollouts.response_ids.cpu()
     for r, members in enumerate(pieces):
@@ -116,7 +136,6 @@ def pack(rollouts: RolloutBatch, sizes: Sequence[int]) -> PackedRows:
             input_ids[r, at:end] = response_ids[i, : lengths[i]]
             positions[r, at:end] = prompts[g] + torch.arange(lengths[i])
             segment[r, at:end] = s
-            row[i] = r
             # The first token is predicted by the prompt's last column, which is kept column 0; the others by their
             # predecessor.
             if lengths[i] > 1:
@@ -125,7 +144,7 @@ def pack(rollouts: RolloutBatch, sizes: Sequence[int]) -> PackedRows:
     mask = _attention_mask(segment) if any(len(members) > 1 for members in pieces) else segment >= 0
     device = rollouts.response_ids.device
     keep = torch.arange(width - 1, total)
-    return PackedRows(*(t.to(device) for t in (input_ids, positions, mask, keep, row, column)))
+    return PackedRows(*(t.to(device) for t in (input_ids, positions, mask, keep, column)))
 
 
 def _attention_mask(segment: Tensor) -> Tensor:

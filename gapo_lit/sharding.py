@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import torch
-from lightning.pytorch.strategies import ModelParallelStrategy, ParallelStrategy, Strategy
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy, ParallelStrategy, Strategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
@@ -34,6 +34,37 @@ class FSDP2Strategy(ModelParallelStrategy):
             self._data_parallel_size = environment.world_size()
             self._tensor_parallel_size = 1
         super().setup_environment()
+
+
+class StepwiseFSDPStrategy(FSDPStrategy):
+    """Lightning's `FSDPStrategy`, with each forward pass of a training step going through the wrapper by itself.
+
+    Lightning runs a whole training step inside one forward of the wrapper. A step here has several forward and backward
+    passes and clips its gradients, none of which FSDP allows inside its own forward.
+    """
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own step, outside the wrapper; see `forward`."""
+        assert self.lightning_module is not None
+        with self.precision_plugin.train_step_context():
+            return self.lightning_module.training_step(*args, **kwargs)
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Raise ValueError for Lightning's own FSDPStrategy, under which a step of several backward passes cannot run."""
+    if isinstance(strategy, FSDPStrategy) and not isinstance(strategy, StepwiseFSDPStrategy):
+        raise ValueError(
+            "FSDPStrategy runs a training step inside one forward pass, where micro-batches cannot be accumulated nor "
+            "gradients clipped; use gapo_lit.sharding.StepwiseFSDPStrategy (recipes/cluster/fsdp.yaml) or FSDP2Strategy"
+        )
+
+
+def forward(wrapped: nn.Module, module: nn.Module, *inputs: Any) -> Any:
+    """A forward pass inside a training step: through FSDP's wrapper, which gathers parameters; else of the module.
+
+    DDP runs the whole step inside its own forward, so there it must not be entered again.
+    """
+    return wrapped(*inputs) if isinstance(wrapped, FullyShardedDataParallel) else module(*inputs)
 
 
 def data_parallel_mesh(mesh: DeviceMesh, world_size: int) -> DeviceMesh:

@@ -18,23 +18,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.tiny import tiny_model
+
 ROOT = Path(__file__).resolve().parents[1]
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
 FIT = ("-m", "gapo_lit.cli", "fit")
 
 # Two rollout batches of two updates, an epoch long. A random model that says 48 bytes ends on the right digit once in
-# twelve times; of the 64 rollouts of an update at least one does, so that there is something to learn from.
+# ten times, so that there is something to learn from. At this rate it moves enough for the clip to bind, and for an
+# engine that kept old weights to be found out.
 SMALL = (
     *("--data.train.size", "32", "--data.train.levels", "[2]", "--data.val.size", "4", "--data.val.levels", "[2]"),
     *("--data.prompts_per_batch", "16", "--data.prompts_per_update", "8", "--data.sampling.max_tokens", "48"),
     *("--data.val_samples", "4", "--trainer.max_steps", "4", "--trainer.val_check_interval", "2"),
-    *("--trainer.enable_model_summary", "false"),
+    *("--model.optimizer.lr", "1e-3", "--trainer.enable_model_summary", "false"),
 )
 UPDATES = 2
 # The cache need not be larger; two ranks on one machine each have one.
 SMALL_CACHE = ("--data.engine.kv_cache_gib", "0.125")
 
 Row = dict[str, float]
+
+
+def small_model(folder: Path) -> str:
+    """A random model that hits upon digits more often than most."""
+    return str(tiny_model(folder, seed=4))
 
 
 def environment(*, without_vllm: Path | None = None, **variables: str) -> dict[str, str]:
@@ -207,11 +215,15 @@ def as_documented(column: str) -> str:
 
 
 def check_agreement(run: Path) -> None:
-    """At the first update after each weight sync, engine and trainer give the same log-probs to what was sampled."""
+    """At the first update after each weight sync, engine and trainer give the same log-probs to what was sampled.
+
+    An update whose groups are all unanimous computes none.
+    """
     steps = updates(run)
-    assert steps
     for place, row in enumerate(steps):
         assert row["train/policy_version"] == row["step"] - 1 - place % UPDATES
-    for row in steps[::UPDATES]:
+    compared = [row for row in steps[::UPDATES] if not row["train/step_skipped"]]
+    assert any(row["train/policy_version"] > 0 for row in compared), "weights that never moved prove nothing"
+    for row in compared:
         assert row["train/mismatch/logprob_abs_diff"] < 1e-3
         assert abs(row["train/mismatch/ratio"] - 1) < 1e-3

@@ -12,7 +12,7 @@ import torch
 
 from gapo_lit.clipping.schedules import GAPOClip, MatchedWidthClip
 from gapo_lit.clipping.surrogate import PPOClip
-from gapo_lit.data import RolloutDataModule
+from gapo_lit.data import RolloutDataModule, prompt_order
 from gapo_lit.module import PolicyModule
 from gapo_lit.policies.advantages import GroupMean
 from gapo_lit.policies.aggregation import ConstantLength, SequenceMeanTokenMean, SequenceMeanTokenSum, TokenMean
@@ -49,18 +49,16 @@ class Record(L.Callback):
 
 def hopeless_for_second_rank() -> list[int]:
     """The prompts that rank 1 of 2 answers in the first update: it then has no advantage at all."""
-    order = torch.randperm(PROMPTS, generator=torch.Generator().manual_seed(SEED)).tolist()
+    order = prompt_order(PROMPTS, SEED, epoch=0)
     return [order[p] for p in range(1, PER_UPDATE, 2)]
 
 
-def train(
-    name: str, model: str, strategy: object, devices: int, folder: Path, budget: int | None = None
-) -> dict[str, object]:
-    ratio, aggregation, clip, case_budget = CASES[name]
+def train(name: str, model: str, strategy: object, devices: int, folder: Path) -> dict[str, object]:
+    ratio, aggregation, clip, budget = CASES[name]
     module = PolicyModule(
         model, ratio, GroupMean(), clip, PPOClip(), aggregation, group_size=K,
         optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.0, eps=1e-4),
-        micro_batch_tokens=budget or case_budget,
+        micro_batch_tokens=budget // devices,  # other micro-batches in two processes than in one, even a rank
     )  # fmt: skip
     data = RolloutDataModule(
         model, ScriptedPrompts(PROMPTS, hopeless=hopeless_for_second_rank()), ScriptedPrompts(3, "val"),

@@ -17,7 +17,7 @@ from gapo_lit.data import RolloutDataModule
 from gapo_lit.module import PolicyModule
 from gapo_lit.policies.advantages import Focal, GroupMean, GroupStd
 from gapo_lit.policies.aggregation import SequenceMeanTokenMean
-from gapo_lit.policies.kl import K3
+from gapo_lit.policies.kl import K1, K3
 from gapo_lit.policies.ratio import SequenceRatio
 from gapo_lit.prompts import PromptSource
 from gapo_lit.rewards.number import LastNumber
@@ -71,7 +71,7 @@ def refused(match: str) -> Any:
 
 def test_a_sound_run_has_no_warnings(model: str) -> None:
     assert checks.check_fit(policy(model), prompts(model), RunSettings(world_size=2, max_steps=8)) == []
-    assert checks.check_validate(policy(model), prompts(model)) == []
+    assert checks.check_validate(policy(model), prompts(model), RunSettings(world_size=4)) == []
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,16 @@ def test_a_sound_run_has_no_warnings(model: str) -> None:
     [
         ({"gradient_clip_val": 0.5}, "set model.max_grad_norm: 0.5"),
         ({"accumulate_grad_batches": 4}, r"accumulate_grad_batches=4, but .*micro_batch_tokens"),
+        ({"precision": "16-mixed"}, "precision=16-mixed: .*before they are unscaled.*give 32-true or bf16-mixed"),
+        ({"precision": "bf16-true"}, "precision=bf16-true: steps of 1e-6 vanish"),
+        ({"precision": 16}, "precision=16: "),
+        ({"precision": 64}, "precision=64: "),
     ],
 )
-def test_trainer_settings_of_automatic_optimisation_are_refused(setting: dict[str, Any], remedy: str) -> None:
-    checks.check_trainer(RunSettings())
+def test_trainer_settings_that_would_not_learn_are_refused(setting: dict[str, Any], remedy: str) -> None:
+    for precision in ("32-true", 32, "bf16-mixed"):
+        checks.check_trainer(checks.settings_of({"precision": precision}, 1, False))
+    checks.check_trainer(checks.settings_of({"precision": None}, 1, False))
     with refused(remedy):
         checks.check_trainer(RunSettings(**setting))
 
@@ -93,11 +99,14 @@ def test_one_group_size(model: str) -> None:
     single = policy(model, clip=FIXED, group_size=1)
     with refused("group_size=1 gives every rollout an advantage of 0"):
         checks.check_groups(single, prompts(model, group_size=1))
+    with refused("group_size=0, .*each must be at least 1"):
+        prompts(model, group_size=0)
     with refused("group_size=1"):  # the schedule's own check, at construction
         policy(model, group_size=1)
 
 
-def test_training_samples_from_the_policy_itself() -> None:
+def test_training_samples_from_the_policy_itself(model: str) -> None:
+    """Refused at construction, so that a run without the command line is as safe."""
     ours = Sampling()
     for sampling, why in (
         (Sampling(temperature=0), "temperature=0 draws the same completion"),
@@ -105,21 +114,42 @@ def test_training_samples_from_the_policy_itself() -> None:
         (Sampling(top_k=20), "top_p=1.0, top_k=20"),
     ):
         with refused(why):
-            checks.check_sampling(sampling, ours, 8)
-        checks.check_sampling(ours, sampling, 1)
+            prompts(model, sampling=sampling)
+        prompts(model, sampling=ours, val_sampling=sampling, val_samples=1)
     with refused("val_samples=2 greedy completions"):
-        checks.check_sampling(ours, Sampling(temperature=0), 2)
+        prompts(model, val_sampling=Sampling(temperature=0), val_samples=2)
     with refused("val_samples=0"):
-        checks.check_sampling(ours, ours, 0)
+        prompts(model, val_samples=0)
 
 
 def test_sizes_divide(model: str) -> None:
-    with refused("prompts_per_batch=12 is not a multiple of data.prompts_per_update=5; .*1, 2, 3, 4, 6, 12"):
-        checks.check_batches(prompts(model, prompts_per_batch=12, prompts_per_update=5), 1)
-    with refused("prompts_per_update=4 does not divide over 3 ranks .* such as 6"):
-        checks.check_batches(prompts(model), 3)
+    with refused("prompts_per_batch=12 is not a multiple of prompts_per_update=5; .*1, 2, 3, 4, 6, 12"):
+        prompts(model, prompts_per_batch=12, prompts_per_update=5)
     with refused("must be at least 1"):
-        checks.check_batches(prompts(model, prompts_per_update=0), 1)
+        prompts(model, prompts_per_update=0)
+
+
+def test_ranks_share_updates_and_validation(model: str) -> None:
+    """Before a run, and on every rank where one is set up: a rank that fails alone leaves the others waiting."""
+    for ranks, says in (
+        (3, "prompts_per_update=4 does not divide over 3 ranks .* such as 6"),
+        (4, "data.val holds 3 usable prompts, fewer than 4 ranks"),
+    ):
+        data = prompts(model, val=ScriptedPrompts(3, "val"))
+        data.trainer = SimpleNamespace(world_size=ranks)  # type: ignore[assignment]
+        for check in (
+            lambda data=data: data.setup("fit"),
+            lambda data=data, ranks=ranks: checks.check_fit(policy(model), data, RunSettings(world_size=ranks)),
+        ):
+            with refused(says):
+                check()
+        if ranks == 3:
+            data.setup("validate")
+            continue
+        with refused(says):
+            data.setup("validate")
+        with refused(says):
+            checks.check_validate(policy(model), data, RunSettings(world_size=ranks))
 
 
 def test_a_clip_that_can_never_bind(model: str) -> None:
@@ -148,6 +178,12 @@ def test_a_kl_without_weight_costs_a_model(model: str) -> None:
     assert "kl_coef=0 holds a reference model" in warning
     with refused("kl_coef=0.1 without a KL estimator"):
         policy(model, kl_coef=0.1)
+
+
+def test_k1_is_no_penalty(model: str) -> None:
+    (warning,) = checks.questionable_parts(policy(model, kl=K1(), kl_coef=0.1))
+    assert "kl_coef=0.1 weights K1, whose gradient is 0 in expectation" in warning
+    assert checks.questionable_parts(policy(model, kl=K3(), kl_coef=0.1)) == []
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
@@ -179,8 +215,23 @@ def test_a_gold_that_cannot_be_graded_is_named(model: str) -> None:
     with refused("data.train: 1 of 9 gold answers cannot be graded: row 3: empty"):
         checks.check_prompts(prompts(model, train=Rows(*rows), reward=LastNumber()))
     validation = prompts(model, train=Rows(*[(q, "7") for q, _ in rows]), val=Rows(("other", " ")), reward=LastNumber())
-    with refused("data.val: 1 of 1 gold answers cannot be graded: row 0"):
+    says = "data.val: 1 of 1 gold answers cannot be graded: row 0: .*drop_ungradable: true"
+    with refused(says):
         checks.check_prompts(validation)
+    with refused(says):
+        checks.check_validate(policy(model), validation, RunSettings())
+
+
+def test_rows_that_cannot_be_graded_are_left_out_and_counted_when_asked(model: str) -> None:
+    rows = Rows(*[(f"question {i}", "" if i == 3 else "7") for i in range(9)])
+    data = prompts(model, train=rows, val=Rows(("other", "7")), reward=LastNumber(), drop_ungradable=True)
+    (warning,) = checks.check_prompts(data)
+    assert "data.train: 8 prompts, 0 left out as too long, 1 as ungradable" in warning
+    assert warning.endswith("row 3.")
+    assert "row 3" not in [prompt.id for prompt in data.train_prompts.prompts]
+    nothing = prompts(model, val=Rows(("other", " ")), reward=LastNumber(), drop_ungradable=True)
+    with refused("1 of 1 gold answers cannot be graded"):
+        _ = nothing.val_prompts
 
 
 def test_training_and_validation_are_apart(model: str) -> None:
@@ -216,14 +267,18 @@ def test_steps_and_validations_against_rollout_batches(model: str) -> None:
     data = prompts(model, train=ScriptedPrompts(16))  # 2 rollout batches of 2 updates an epoch
     run = RunSettings(max_steps=8, val_check_interval=2, check_val_every_n_epoch=None)
     assert checks.check_schedule(data, run) == []
-    (warning,) = checks.check_schedule(data, replace(run, max_steps=7))
+    warning, last = checks.check_schedule(data, replace(run, max_steps=7))
     assert "max_steps=7 is no multiple of the 2 updates" in warning
     assert "Give 8." in warning
-    (warning,) = checks.check_schedule(data, replace(run, val_check_interval=3))
+    assert "max_steps=7 is no multiple of trainer.val_check_interval=2: the policy exported" in last
+    assert "Give max_steps 8," in last
+    (warning,) = checks.check_schedule(data, replace(run, max_steps=12, val_check_interval=3))
     assert "in the middle of one" in warning
     with refused("val_check_interval=6 is above the 4 steps of an epoch, .*check_val_every_n_epoch: null"):
         checks.check_schedule(data, replace(run, val_check_interval=6, check_val_every_n_epoch=1))
-    assert checks.check_schedule(data, replace(run, val_check_interval=6)) == []
+    assert checks.check_schedule(data, replace(run, max_steps=12, val_check_interval=6)) == []
+    (warning,) = checks.check_schedule(data, replace(run, max_steps=8, val_check_interval=6))
+    assert "Give max_steps 6," in warning
 
 
 def test_another_model_in_engine_or_tokenizer(model: str) -> None:

@@ -24,11 +24,11 @@ from tests.processes import (
     nodes,
     rows,
     run_folders,
+    small_model,
     summary,
     updates,
     validations,
 )
-from tests.tiny import tiny_model
 
 CLUSTER = ROOT / "recipes" / "cluster"
 SMOL = ROOT / "models" / "SmolLM2-135M-Instruct"
@@ -37,12 +37,15 @@ TRANSFORMERS = ("--data.engine", "TransformersEngine")
 needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
 
 
+pytestmark = pytest.mark.timeout(900)  # for a machine that has other things to do
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_model(tmp_path_factory.mktemp("model")))
+    return small_model(tmp_path_factory.mktemp("model"))
 
 
-def on_two_nodes(folder: Path, *flags: str | Path, timeout: float = 200) -> Path:
+def on_two_nodes(folder: Path, *flags: str | Path, timeout: float = 300) -> Path:
     """Run to the end on both, and return the one run folder."""
     with ExitStack() as stack:
         ranks = [stack.enter_context(rank) for rank in nodes(folder, *flags)]

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import lightning as L
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapo_lit.data import RankShare, RolloutLoader, ValidationLoader
+from gapo_lit.clipping.schedules import GAPOClip
+from gapo_lit.clipping.surrogate import PPOClip
+from gapo_lit.data import RankShare, RolloutDataModule, RolloutLoader, ValidationLoader, prompt_order
+from gapo_lit.module import PolicyModule
+from gapo_lit.policies.advantages import GroupMean
+from gapo_lit.policies.aggregation import SequenceMeanTokenMean
+from gapo_lit.policies.ratio import SequenceRatio
 from gapo_lit.rollout.collect import Collector
 from gapo_lit.types import Example, Prompt, Rollout, Sampling, UpdateBatch
-from tests.fakes import ScriptedEngine, ScriptedReward
+from tests.fakes import ScriptedEngine, ScriptedPrompts, ScriptedReward
+from tests.tiny import tiny_model
 
 
 def share(rank: int = 0, world: int = 1, per_batch: int = 4, per_update: int = 2, seed: int = 0) -> RankShare:
@@ -72,6 +81,14 @@ def test_an_epoch_answers_each_prompt_once_in_an_order_of_its_own() -> None:
     assert first != second
 
 
+def test_no_seed_has_the_orders_of_another() -> None:
+    """Else seed 1 would begin with the second epoch of seed 0, and seeds would not be independent runs."""
+    orders = [tuple(prompt_order(50, seed, epoch)) for seed in range(4) for epoch in range(4)]
+    assert len(set(orders)) == 16
+    assert orders[0] == tuple(prompt_order(50, 0, 0))
+    assert sorted(orders[0]) == list(range(50))
+
+
 def test_ranks_together_answer_what_one_alone_does() -> None:
     alone, left, right = FakePolicy(), FakePolicy(), FakePolicy()
     for policy, rank, world in ((alone, 0, 1), (left, 0, 2), (right, 1, 2)):
@@ -111,14 +128,52 @@ def test_an_unfinished_rollout_batch_is_sampled_again() -> None:
     assert first.asked == second.asked
 
 
-def test_validation_answers_every_prompt_once_and_a_rank_without_prompts_still_syncs() -> None:
+def test_validation_answers_every_prompt_once() -> None:
     answered: list[str] = []
-    for rank in range(3):
+    for rank in range(2):
         policy = FakePolicy()
         engine = ScriptedEngine()
         collector = Collector(engine, ScriptedReward(), seed=0, verify=False)
-        items = list(ValidationLoader(policy, collector, share(rank, 3), prompts(2), prompts_per_item=1))
+        items = list(ValidationLoader(policy, collector, share(rank, 2), prompts(3), prompts_per_item=1))
         assert engine.synced == [0]
         answered += [p for item in items for p in dict.fromkeys(r.prompt.id for r in item)]
         assert all(len(item) == 2 for item in items)
-    assert sorted(answered) == ["0", "1"]
+    assert sorted(answered) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("lost"), KeyboardInterrupt()])
+def test_a_run_that_ends_early_frees_engine_and_reward(error: BaseException, tmp_path: Path) -> None:
+    """Lightning calls no teardown then, and an engine left open keeps its memory and its processes."""
+
+    class Stop(L.Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            assert engine.closed == 0
+            raise error
+
+        def on_exception(self, *_: Any) -> None:
+            assert engine.closed == 0, "callbacks come first, as they may still want the engine"
+
+    class Closing(ScriptedReward):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    engine, reward = ScriptedEngine(), Closing()
+    model = str(tiny_model(tmp_path / "model"))
+    module = PolicyModule(
+        model, SequenceRatio(), GroupMean(), GAPOClip(3e-3, 5e-3), PPOClip(), SequenceMeanTokenMean(), group_size=2
+    )
+    data = RolloutDataModule(
+        model, ScriptedPrompts(4), ScriptedPrompts(2, "val"), reward, engine, 2, 4, 2, Sampling(max_tokens=4),
+        verify_sync=False,
+    )  # fmt: skip
+    trainer = L.Trainer(
+        accelerator="cpu", max_steps=4, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[Stop()], num_sanity_val_steps=0, limit_val_batches=0,
+        default_root_dir=tmp_path,
+    )  # fmt: skip
+    with pytest.raises((RuntimeError, SystemExit)):
+        trainer.fit(module, datamodule=data)
+    assert engine.closed == 1
+    assert reward.closed >= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gapo_lit.cli import main
+from gapo_lit.module import PolicyModule
 from tests.processes import (
+    QUICKSTART,
     ROOT,
     SMALL,
     SMALL_CACHE,
@@ -25,11 +28,11 @@ from tests.processes import (
     repeatable,
     rows,
     run_folders,
+    small_model,
     summary,
     updates,
     validations,
 )
-from tests.tiny import tiny_model
 
 LOGGERS = [word for name in ("wandb", "tensorboard") for word in ("--config", ROOT / "recipes/logger" / f"{name}.yaml")]
 GSM8K = [ROOT.parent / "shared" / "data" / name for name in ("gsm8k_train_2000.jsonl", "gsm8k_test.jsonl")]
@@ -43,9 +46,12 @@ needs_gsm8k = pytest.mark.skipif(
 )
 
 
+pytestmark = pytest.mark.timeout(600)  # for a machine that has other things to do
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_model(tmp_path_factory.mktemp("model")))
+    return small_model(tmp_path_factory.mktemp("model"))
 
 
 # The quickstart with vLLM and every logger
@@ -74,8 +80,8 @@ def test_each_rollout_is_trained_at_its_version_and_engine_and_trainer_agree(qui
     steps = updates(run)
     assert [row["step"] for row in steps] == [1, 2, 3, 4]
     assert [row["step"] for row in validations(run)] == [0, 2, 4]
-    assert any(row["train/grad_norm"] > 0 for row in steps), "a run without a gradient proves nothing"
     assert all(row["train/clip_fraction"] == 0 for row in steps[::UPDATES]), "the ratio is 1 at the first update"
+    assert any(row["train/clip_fraction"] > 0 for row in steps), "and the clip binds at others"
 
 
 @needs_vllm
@@ -153,14 +159,16 @@ def test_transformers_train_where_vllm_is_missing(together: tuple[Path, Path, Pa
         assert (run / "model" / "model.safetensors").is_file()
 
 
-def test_vllm_is_refused_where_it_is_missing(model: str, tmp_path: Path) -> None:
-    without = environment(without_vllm=tmp_path / "without")
-    with fit(tmp_path, "--model.model", model, *SMALL, variables=without) as run:
-        assert run.finish(60) == 2
-    assert "VLLMEngine needs vllm, which is not installed here" in run.output
-    assert "extra `cpu` or `gpu`" in run.output
-    assert "--data.engine TransformersEngine" in run.output
-    assert "Traceback" not in run.output
+def test_vllm_is_refused_where_it_is_missing(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.setattr(PolicyModule, "configure_model", lambda self: pytest.fail("a model was loaded for nothing"))
+    assert main(["fit", "--config", str(QUICKSTART), "--model.model", model, *SMALL]) == 2
+    said = capsys.readouterr().err
+    assert "VLLMEngine needs vllm, which is not installed here; install gapo-lit's extra `cpu` or `gpu`" in said
+    assert "--data.engine TransformersEngine" in said
     assert not (tmp_path / "runs").exists(), "nothing was begun"
 
 
@@ -193,8 +201,17 @@ def test_local_files_with_the_mathematics_verifier(model: str, tmp_path: Path) -
     """The lengths are those that a model of one token a byte and 512 positions has room for."""
     train, val = map(str, GSM8K)
     flags = (
-        *("--data.train.path", train, "--data.val.path", val, "--data.val.limit", "16", "--data.max_prompt_tokens"),
-        *("400", "--data.prompts_per_batch", "4", "--data.prompts_per_update", "2", "--data.sampling.max_tokens", "32"),
+        *("--data.train.path", train, "--data.train.limit", "100", "--data.val.path", val, "--data.val.limit", "8"),
+        *(
+            "--data.max_prompt_tokens",
+            "400",
+            "--data.prompts_per_batch",
+            "4",
+            "--data.prompts_per_update",
+            "2",
+            "--data.sampling.max_tokens",
+            "32",
+        ),
         *("--data.val_samples", "2", "--trainer.max_steps", "4", "--trainer.val_check_interval", "4"),
     )
     recipe = ROOT / "recipes" / "gsm8k.yaml"
@@ -219,48 +236,54 @@ def endless(model: str, tmp_path: Path) -> tuple[Path, tuple[str, ...]]:
     return tmp_path, ("--model.model", model, *SMALL, *TRANSFORMERS, *more)
 
 
-def begun(folder: Path, number: int, steps: int) -> bool:
-    """Whether the run of that number has done so many updates, and saved a checkpoint."""
-    found = run_folders(folder)
-    done = len(updates(found[number])) if len(found) > number else 0
-    return done >= steps and (found[number] / "checkpoints" / "last.ckpt").exists()
+def begun(folder: Path, steps: int) -> bool:
+    """Whether the only run has done so many updates, and saved a checkpoint."""
+    return any(
+        len(updates(run)) >= steps and (run / "checkpoints" / "last.ckpt").exists() for run in run_folders(folder)
+    )
 
 
 def global_step(run: Path) -> int:
     return int(torch.load(run / "checkpoints" / "last.ckpt", weights_only=False)["global_step"])
 
 
-def test_a_killed_and_an_interrupted_run_can_be_gone_on_with(endless: tuple[Path, tuple[str, ...]]) -> None:
-    folder, flags = endless
-    with fit(folder, *flags) as killed:
-        killed.wait_for(lambda: begun(folder, 0, 5), 120)
-        assert killed.descendants(), "the verifier's workers"
-        killed.kill()
-        killed.wait_for(lambda: not killed.descendants(), 20, ended=True)
-    first = run_folders(folder)[0]
-    saved = global_step(first)
-    assert saved >= 4
-    assert saved % 4 == 0, "the checkpoint of the last validation"
-    assert [row["step"] for row in updates(first)] == list(range(1, len(updates(first)) + 1))
+def check_resumed(folder: Path, flags: tuple[str, ...], stopped: int) -> None:
+    """The latest run goes on from its last checkpoint, over the end of an epoch, wherever in one it was stopped."""
+    last, goal = run_folders(folder)[-1] / "checkpoints" / "last.ckpt", stopped + 7
+    with fit(folder, *flags, "--ckpt_path", last, "--trainer.max_steps", str(goal)) as resumed:
+        resumed.succeed(150)
+    run = run_folders(folder)[-1]
+    assert [row["step"] for row in updates(run)] == list(range(stopped + 1, goal + 1))
+    assert global_step(run) == goal
+    assert summary(run)["outcome"] == "finished"
 
-    last = first / "checkpoints" / "last.ckpt"
-    with fit(folder, *flags, "--ckpt_path", last) as interrupted:
-        interrupted.wait_for(lambda: len(run_folders(folder)) > 1 and len(updates(run_folders(folder)[1])) >= 3, 120)
+
+def test_an_interrupted_run_can_be_gone_on_with(endless: tuple[Path, tuple[str, ...]]) -> None:
+    folder, flags = endless
+    with fit(folder, *flags) as interrupted:
+        interrupted.wait_for(lambda: run_folders(folder) and len(updates(run_folders(folder)[0])) >= 3, 120)
         interrupted.signal(signal.SIGINT)
         assert interrupted.finish(30) == 1
         assert not interrupted.descendants()
-    second = run_folders(folder)[1]
-    stopped = global_step(second)
-    assert stopped - updates(second)[-1]["step"] in (0, 1), "Ctrl-C may come between a step and its row"
-    assert updates(second)[0]["step"] == saved + 1
-    assert summary(second)["outcome"] == "interrupted"
-    assert AutoModelForCausalLM.from_pretrained(second / "model") is not None
+    (run,) = run_folders(folder)
+    stopped = global_step(run)
+    assert stopped - updates(run)[-1]["step"] in (0, 1), "Ctrl-C may come between a step and its row"
+    assert summary(run)["outcome"] == "interrupted"
+    assert AutoModelForCausalLM.from_pretrained(run / "model") is not None
+    check_resumed(folder, flags, stopped)
 
-    # Over the end of an epoch, wherever in a rollout batch the run was stopped.
-    last, goal = second / "checkpoints" / "last.ckpt", stopped + 7
-    with fit(folder, *flags, "--ckpt_path", last, "--trainer.max_steps", str(goal)) as resumed:
-        resumed.succeed(120)
-    third = run_folders(folder)[2]
-    assert [row["step"] for row in updates(third)] == list(range(stopped + 1, goal + 1))
-    assert global_step(third) == goal
-    assert summary(third)["outcome"] == "finished"
+
+@pytest.mark.slow
+def test_a_killed_run_can_be_gone_on_with(endless: tuple[Path, tuple[str, ...]]) -> None:
+    folder, flags = endless
+    with fit(folder, *flags) as killed:
+        killed.wait_for(lambda: begun(folder, 5), 120)
+        assert killed.descendants(), "the verifier's workers"
+        killed.kill()
+        killed.wait_for(lambda: not killed.descendants(), 20, ended=True)
+    (run,) = run_folders(folder)
+    saved = global_step(run)
+    assert saved >= 4
+    assert saved % 4 == 0, "the checkpoint of the last validation"
+    assert [row["step"] for row in updates(run)] == list(range(1, len(updates(run)) + 1))
+    check_resumed(folder, flags, saved)

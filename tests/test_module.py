@@ -124,10 +124,19 @@ def test_the_clip_binds_once_the_policy_has_moved(model: str, tmp_path: Path) ->
 @pytest.mark.parametrize(("budget", "share"), [(40, True), (10_000, False), (25, False)])
 def test_micro_batches_never_change_the_step(model: str, tmp_path: Path, budget: int, share: bool) -> None:
     whole, cut = run(model, tmp_path), run(model, tmp_path, budget=budget, share=share)
-    assert len(cut.batches[0].micro_batches) != len(whole.batches[0].micro_batches) or not share
+    layout = [[b.sizes for b in watch.batches[1].micro_batches] for watch in (whole, cut)]
+    assert layout[0] != layout[1]
     for a, b in zip(whole.logged, cut.logged, strict=True):
         assert a["train/loss"] == pytest.approx(b["train/loss"], rel=1e-4, abs=1e-6)
         assert a["train/grad_norm"] == pytest.approx(b["train/grad_norm"], rel=1e-4)
+
+
+def test_the_learning_rate_logged_is_the_one_of_the_step(model: str, tmp_path: Path) -> None:
+    def warm_up(optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) / 4)
+
+    watch = run(model, tmp_path, lr_scheduler=warm_up)
+    assert [m["train/learning_rate"] for m in watch.logged] == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3])
 
 
 class AllWrong(Reward):

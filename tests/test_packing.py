@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from gapo_lit.batching import token_batch
 from gapo_lit.logprobs import response_logprobs
-from gapo_lit.packing import plan_micro_batches
+from gapo_lit.packing import pack, plan_micro_batches
 from gapo_lit.types import RolloutBatch
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12], [4]]
@@ -99,7 +99,19 @@ def test_every_rollout_is_planned_once_and_the_budget_holds(
     plan = plan_micro_batches(rollouts, torch.arange(len(lengths)), budget, share)
     assert sorted(i for micro in plan for i in micro.rows.tolist()) == list(range(len(lengths)))
     for micro in plan:
-        rows = micro.rows.split(list(micro.sizes))
-        packed = [prompts[group[int(r[0])]] + sum(lengths[i] for i in r.tolist()) for r in rows]
-        assert all(len({group[i] for i in r.tolist()}) == 1 for r in rows)
-        assert max(packed) * len(packed) <= budget or len(micro.rows) == 1
+        assert all(len({group[i] for i in row.tolist()}) == 1 for row in micro.rows.split(list(micro.sizes)))
+        packed = pack(rollouts.select(micro.rows), micro.sizes)
+        assert packed.input_ids.numel() <= budget or len(micro.rows) == 1
+
+
+def test_padding_to_the_longest_prompt_and_the_longest_response_counts() -> None:
+    rollouts = token_batch([[1] * 1000, [1] * 10], [0, 1], [[1] * 10, [1] * 1000], [[], []], 1.0, 0)
+    assert len(plan_micro_batches(rollouts, torch.arange(2), 2020, share_prompts=True)) == 2
+
+
+def test_shared_rows_never_make_a_mask_beyond_the_limit() -> None:
+    """A long row without a mask of its own must not stretch that of shared ones."""
+    responses = [[1] * 5000, [1], [1]]
+    rollouts = token_batch([[1], [1]], [0, 1, 1], responses, [[], [], []], 1.0, 0)
+    plan = plan_micro_batches(rollouts, torch.arange(3), 10**6, share_prompts=True)
+    assert sorted(m.sizes for m in plan) == [(1,), (2,)]

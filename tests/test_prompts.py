@@ -150,12 +150,43 @@ def test_jsonl_columns_by_other_names_and_a_limit(tmp_path):
         ('{"id": "a", "prompt": "q", "answer": ["5"]}', r"line 1 holds list in column 'answer'"),
         ('{"id": "a", "prompt": "q", "answer": true}', r"line 1 holds bool in column 'answer'"),
         ('{"id": "a", "prompt": " ", "answer": "5"}', r"line 1 has an empty question"),
+        ('{"id": "a", "prompt": "q", "answer": null}', r"leave the row out with drop: \['a'\]"),
         ("\n\n", r"rows\.jsonl holds no rows"),
     ],
 )
 def test_faulty_files_are_refused_with_file_and_row(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         JsonlPrompts(write(tmp_path, text)).examples()
+
+
+def test_rows_are_left_out_by_id(tmp_path):
+    faulty = '{"id": "b", "prompt": "q", "answer": null}\n{"id": "c", "prompt": " ", "answer": "1"}'
+    path = write(tmp_path, ROW % "a" + "\n" + faulty)
+    assert [e.id for e in JsonlPrompts(path, drop=["b", "c"]).examples()] == ["a"]
+    with pytest.raises(ValueError, match=r"drop names d, but rows\.jsonl has no such id"):
+        JsonlPrompts(path, drop=["b", "c", "d"]).examples()
+    with pytest.raises(ValueError, match="holds no rows to ask"):
+        JsonlPrompts(path, drop=["a", "b", "c"]).examples()
+
+
+def test_two_sides_of_one_file_share_no_question_however_often_it_comes(tmp_path):
+    questions = [f"Question {i}?" for i in range(60)] + [f" question  {i}?" for i in range(60)]
+    path = write(tmp_path, "\n".join(json.dumps({"prompt": q, "answer": "1"}) for q in questions))
+    kept = {
+        part: JsonlPrompts(path, id=None, holdout=part, validation_fraction=0.25).examples()
+        for part in ("train", "validation")
+    }
+    train, validation = ({" ".join(e.question.casefold().split()) for e in kept[part]} for part in kept)
+    assert not train & validation
+    assert len(train | validation) == 60
+    assert len(kept["train"]) == 2 * len(train)
+    assert 5 < len(validation) < 30
+    first = JsonlPrompts(path, id=None, holdout="validation", validation_fraction=0.25, limit=3).examples()
+    assert first == kept["validation"][:3]
+    with pytest.raises(ValueError, match="holdout='test' is neither"):
+        JsonlPrompts(path, holdout="test")
+    with pytest.raises(ValueError, match="validation_fraction=0"):
+        JsonlPrompts(path, holdout="train", validation_fraction=0)
 
 
 def test_a_missing_file_names_what_is_there(tmp_path):

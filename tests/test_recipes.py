@@ -18,11 +18,12 @@ OVERLAYS = [name for name in NAMES if name not in WHOLE]
 # What an overlay of each folder may say anything about.
 SUBJECTS = {
     "clip": {"model": {"clip"}},
-    "model": {"model": {"model", "clip", "gradient_checkpointing"}, "data": None},
+    "model": {"model": {"model", "clip", "gradient_checkpointing"}, "data": None, "trainer": {"precision"}},
     "cluster": {"trainer": {"accelerator", "devices", "strategy"}},
     "logger": {"trainer": {"logger+"}},
     "engine": {"data": {"engine"}},
 }
+PAPER_MODELS = ("llama-3.2-3b-instruct", "qwen2.5-math-1.5b", "r1-distill-qwen-1.5b")
 # Data that no hub is needed for, and lengths that a model of 512 positions has room for.
 SMALL = [
     *("--data.train", "ArithmeticTask", "--data.train.size", "64", "--data.train.levels", "[3]"),
@@ -84,6 +85,37 @@ def test_a_recipe_states_only_what_differs_from_its_base(name: str) -> None:
         below = compose([str(path.resolve()) for path in bases])
         assert list(repeated(own, below, "")) == []
     assert (RECIPES / name).read_text().startswith("#"), "a head comment names source and deviations"
+
+
+def test_heads_say_where_numbers_come_from() -> None:
+    heads = {name: head(name) for name in NAMES}
+    assert [name for name, text in heads.items() if "we hold" in text or "No deviation" in text] == []
+    # Bounds and settings of arXiv:2609.00444 that its own text has not confirmed.
+    ours = [f"clip/{path.name}" for path in (RECIPES / "clip").iterdir()] + ["base.yaml", "algorithm/gapo.yaml"]
+    ours += [f"algorithm/{name}.yaml" for name in ("gapo_token", "gspo_symmetric", "gspo_asymmetric")]
+    ours += [f"model/{name}.yaml" for name in PAPER_MODELS]
+    assert [name for name in ours if "secondary source" not in heads[name]] == []
+    own = yaml.safe_load((RECIPES / "quickstart.yaml").read_text())["model"]
+    assert ("the clip," in heads["quickstart.yaml"].partition("Deviations")[2]) == ("clip" in own)
+
+
+def head(name: str) -> str:
+    """The comment that a recipe begins with, on one line."""
+    lines = (RECIPES / name).read_text().splitlines()
+    comment = lines[: next(i for i, line in enumerate(lines) if not line.startswith("#"))]
+    return " ".join(" ".join(line.removeprefix("#") for line in comment).split())
+
+
+@pytest.mark.parametrize("name", PAPER_MODELS)
+def test_the_papers_models_train_in_mixed_precision(name: str) -> None:
+    assert compose([RECIPES / "base.yaml", RECIPES / "model" / f"{name}.yaml"])["trainer"]["precision"] == "bf16-mixed"
+    assert "In bf16-mixed, for GPUs; not run yet." in head(f"model/{name}.yaml")
+
+
+def test_one_data_set_is_split_by_question() -> None:
+    train, val = (compose([RECIPES / "base.yaml"])["data"][part]["init_args"] for part in ("train", "val"))
+    assert (train["name"], train["holdout"], val["holdout"]) == (val["name"], "train", "validation")
+    assert train.get("validation_fraction") == val.get("validation_fraction")
 
 
 def repeated(above: Any, below: Any, path: str) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
-from rich.console import Console
 
 from gapo_lit.callbacks.display import Bar, Display, Lines, Silent
+from gapo_lit.callbacks.terminal import terminal
 from gapo_lit.types import UpdateBatch
 
 STEP_LINE = (
@@ -153,7 +153,7 @@ class RolloutProgressBar(ProgressBar):
         if not self._enabled:
             return Silent()
         if self._display is None:
-            console = Console()
+            console = terminal()
             bar = self._style == "bar" or (
                 self._style == "auto" and console.is_terminal and not console.is_dumb_terminal
             )

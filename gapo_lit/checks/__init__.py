@@ -6,13 +6,11 @@ does not. `check_fit` and `check_validate` run them in order, cheap ones first.
 
 from __future__ import annotations
 
-from gapo_lit.checks.prompts import check_apart, check_lengths, check_prompts, model_config
+from gapo_lit.checks.prompts import check_apart, check_golds, check_lengths, check_prompts, model_config
 from gapo_lit.checks.settings import (
     RunSettings,
-    check_batches,
     check_groups,
     check_installed,
-    check_sampling,
     check_schedule,
     check_trainer,
     different_models,
@@ -26,13 +24,12 @@ from gapo_lit.module import PolicyModule
 __all__ = [
     "RunSettings",
     "check_apart",
-    "check_batches",
     "check_fit",
+    "check_golds",
     "check_groups",
     "check_installed",
     "check_lengths",
     "check_prompts",
-    "check_sampling",
     "check_schedule",
     "check_trainer",
     "check_validate",
@@ -48,20 +45,19 @@ def check_fit(module: PolicyModule, data: RolloutDataModule, run: RunSettings) -
     """Everything a training run depends on; returns warnings, raises ValueError at the first thing that is wrong."""
     check_trainer(run)
     check_groups(module, data)
-    check_sampling(data.sampling, data.val_sampling, data.val_samples)
-    check_batches(data, run.world_size)
     warnings = [*unbound_clip(module, data, run), *questionable_parts(module)]
     config = model_config(module.model_name)
     warnings += check_prompts(data)
+    data.check_ranks(run.world_size)
     check_lengths(data, config)
     warnings += check_schedule(data, run)
     return [*warnings, *different_models(module, data)]
 
 
-def check_validate(module: PolicyModule, data: RolloutDataModule) -> list[str]:
+def check_validate(module: PolicyModule, data: RolloutDataModule, run: RunSettings) -> list[str]:
     """What a validation run depends on."""
-    check_sampling(data.val_sampling, data.val_sampling, data.val_samples, training=False)
     config = model_config(module.model_name)
+    warnings = check_golds("val", data)
+    data.check_ranks(run.world_size, training=False)
     check_lengths(data, config, training=False)
-    data.collector.reward.check([prompt.example for prompt in data.val_prompts.prompts])
-    return different_models(module, data)
+    return [*warnings, *different_models(module, data)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gapo_lit.data import RolloutDataModule
+from gapo_lit.prompts.base import normalised
 from gapo_lit.types import Example, Prompt, Sampling
 
 LISTED = 5
@@ -39,22 +40,30 @@ def model_config(name: str) -> Any:
 
 def check_prompts(data: RolloutDataModule) -> list[str]:
     """Prompts encode, fill a rollout batch, can be graded, and are not shared between training and validation."""
-    reward, found = data.collector.reward, []
-    for name, source, encoded in (("train", data.train, data.train_prompts), ("val", data.val, data.val_prompts)):
-        with_context(f"data.{name}", reward.check, source.examples())
-        if encoded.too_long:
-            found.append(
-                f"data.{name}: {encoded.counts} (data.max_prompt_tokens={data.max_prompt_tokens}): "
-                f"{some(encoded.too_long)}."
-            )
+    found = [*check_golds("train", data), *check_golds("val", data)]
     kept = len(data.train_prompts.prompts)
     if kept < data.prompts_per_batch:
         raise ValueError(
             f"data.train holds {kept} usable prompts, fewer than one rollout batch of data.prompts_per_batch="
             f"{data.prompts_per_batch}; give more prompts or a smaller batch"
         )
-    check_apart(data.train.examples(), data.val.examples())
+    check_apart([p.example for p in data.train_prompts.prompts], [p.example for p in data.val_prompts.prompts])
     return found
+
+
+def check_golds(name: Literal["train", "val"], data: RolloutDataModule) -> list[str]:
+    """Every gold answer of one side can be graded; a warning counts the rows that are left out."""
+    encoded = data.train_prompts if name == "train" else data.val_prompts
+    try:
+        data.collector.reward.check([prompt.example for prompt in encoded.prompts])
+    except ValueError as error:
+        raise ValueError(f"data.{name}: {error}, or give data.drop_ungradable: true to leave them out") from error
+    if not (encoded.too_long or encoded.ungradable):
+        return []
+    return [
+        f"data.{name}: {encoded.counts} (data.max_prompt_tokens={data.max_prompt_tokens}): "
+        f"{some([*encoded.too_long, *encoded.ungradable])}."
+    ]
 
 
 def check_apart(train: Sequence[Example], val: Sequence[Example]) -> None:
@@ -65,13 +74,9 @@ def check_apart(train: Sequence[Example], val: Sequence[Example]) -> None:
         pairs = some([f"{a} = {b}" if a != b else a for a, b in both])
         raise ValueError(
             f"{len(both)} of {len(val)} validation questions are training questions too (train = val): {pairs}; "
-            "take them out of one of the two, or pass@k would measure memory"
+            "take them out of one of the two, or pass@k would measure memory; "
+            "two sides of one source are kept apart by holdout: train and holdout: validation"
         )
-
-
-def normalised(question: str) -> str:
-    """A question without case and spacing."""
-    return " ".join(question.casefold().split())
 
 
 def check_lengths(data: RolloutDataModule, config: Any, training: bool = True) -> None:
@@ -98,14 +103,6 @@ def check_lengths(data: RolloutDataModule, config: Any, training: bool = True) -
                     f"data.{setting}.max_tokens={sampling.max_tokens} are longer than {limit}, {of}: "
                     f"{some([p.id for p in over])}; give {fits}a smaller max_tokens"
                 )
-
-
-def with_context(place: str, check: Callable[..., None], *arguments: Any) -> None:
-    """Call a check, with the place it looks at in front of its message."""
-    try:
-        check(*arguments)
-    except ValueError as error:
-        raise ValueError(f"{place}: {error}") from error
 
 
 def some(names: Sequence[str]) -> str:

@@ -11,7 +11,9 @@ from gapo_lit.clipping.schedules import ConstantClip
 from gapo_lit.data import RolloutDataModule
 from gapo_lit.module import PolicyModule
 from gapo_lit.policies.advantages import Advantage, Focal, GroupStd
-from gapo_lit.types import Sampling
+from gapo_lit.policies.kl import K1
+
+PRECISIONS = ("32-true", "32", "bf16-mixed", "bf16")  # the short ones are Lightning's own names for the long
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class RunSettings:
     max_steps: int = -1
     gradient_clip_val: float | None = None
     accumulate_grad_batches: int = 1
+    precision: str | int = "32-true"
     val_check_interval: int | float | None = None
     check_val_every_n_epoch: int | None = 1
     allow_unbound_clip: bool = False
@@ -31,7 +34,7 @@ def settings_of(trainer: dict[str, Any], world_size: int, allow_unbound_clip: bo
     """From the Trainer's arguments as a recipe gives them."""
 
     def pick() -> Iterator[tuple[str, Any]]:
-        for name in ("max_steps", "gradient_clip_val", "accumulate_grad_batches", "val_check_interval"):
+        for name in ("max_steps", "gradient_clip_val", "accumulate_grad_batches", "precision", "val_check_interval"):
             if trainer.get(name) is not None:
                 yield name, trainer[name]
         yield "check_val_every_n_epoch", trainer.get("check_val_every_n_epoch", 1)
@@ -40,7 +43,7 @@ def settings_of(trainer: dict[str, Any], world_size: int, allow_unbound_clip: bo
 
 
 def check_trainer(run: RunSettings) -> None:
-    """Refuse Trainer settings that manual optimisation ignores or forbids."""
+    """Refuse Trainer settings that manual optimisation ignores or forbids, and precisions that would not learn."""
     if run.gradient_clip_val is not None:
         raise ValueError(
             f"trainer.gradient_clip_val={run.gradient_clip_val} has no effect on manual optimisation; "
@@ -50,6 +53,11 @@ def check_trainer(run: RunSettings) -> None:
         raise ValueError(
             f"trainer.accumulate_grad_batches={run.accumulate_grad_batches}, but a step is one update of "
             "data.prompts_per_update prompts, cut by model.micro_batch_tokens to fit memory; set those two instead"
+        )
+    if str(run.precision) not in PRECISIONS:
+        raise ValueError(
+            f"trainer.precision={run.precision}: steps of 1e-6 vanish in parameters of 16 bits, 16-mixed would clip "
+            "gradients before they are unscaled, and no other is supported; give 32-true or bf16-mixed"
         )
 
 
@@ -67,45 +75,6 @@ def check_groups(module: PolicyModule, data: RolloutDataModule) -> None:
             "give at least 2 (the paper: 8)"
         )
     module.objective.clip.check(k)
-
-
-def check_sampling(train: Sampling, val: Sampling, val_samples: int, training: bool = True) -> None:
-    """Training samples from the policy itself; several greedy completions of a prompt are one."""
-    if training and train.temperature == 0:
-        raise ValueError(
-            "data.sampling.temperature=0 draws the same completion k times and has no log-probs to learn from; "
-            "give 1.0, and keep 0 to data.val_sampling"
-        )
-    if training and train.truncates:
-        raise ValueError(
-            f"data.sampling has top_p={train.top_p}, top_k={train.top_k}: the trainer's log-probs are of the whole "
-            "distribution, so every ratio would be wrong; give top_p: 1.0 and top_k: -1, others to data.val_sampling"
-        )
-    if val_samples < 1:
-        raise ValueError(f"data.val_samples={val_samples} validates nothing; give at least 1")
-    if val.temperature == 0 and val_samples > 1:
-        raise ValueError(
-            f"data.val_samples={val_samples} greedy completions of a prompt are all the same; "
-            "give val_samples: 1 or val_sampling.temperature above 0"
-        )
-
-
-def check_batches(data: RolloutDataModule, world_size: int) -> None:
-    """A rollout batch is cut into equal updates, and an update into equal shares of whole groups."""
-    batch, update = data.prompts_per_batch, data.prompts_per_update
-    if min(batch, update) < 1:
-        raise ValueError(f"prompts_per_batch={batch}, prompts_per_update={update}: both must be at least 1")
-    if batch % update:
-        near = [n for n in range(1, batch + 1) if batch % n == 0]
-        raise ValueError(
-            f"data.prompts_per_batch={batch} is not a multiple of data.prompts_per_update={update}; "
-            f"give prompts_per_update one of {', '.join(map(str, near[-8:]))}"
-        )
-    if update % world_size:
-        raise ValueError(
-            f"data.prompts_per_update={update} does not divide over {world_size} ranks (a group stays on one); "
-            f"give a multiple of {world_size}, such as {-(-update // world_size) * world_size}, or fewer devices"
-        )
 
 
 def unbound_clip(module: PolicyModule, data: RolloutDataModule, run: RunSettings) -> list[str]:
@@ -136,6 +105,11 @@ def questionable_parts(module: PolicyModule) -> list[str]:
             "model.kl with kl_coef=0 holds a reference model and computes every rollout with it, for a metric alone; "
             "give kl_coef, or kl: null."
         )
+    if isinstance(objective.kl, K1) and objective.kl_coef > 0:
+        found.append(
+            f"model.kl_coef={objective.kl_coef} weights K1, whose gradient is 0 in expectation: it adds noise and "
+            "holds nothing near the reference. Give kl: K3 or K2."
+        )
     return found
 
 
@@ -164,6 +138,12 @@ def check_schedule(data: RolloutDataModule, run: RunSettings) -> list[str]:
             found.append(
                 f"trainer.val_check_interval={every} is no multiple of the {updates} updates of a rollout batch: "
                 "validation in the middle of one costs weight syncs of its own."
+            )
+        if run.check_val_every_n_epoch is None and run.max_steps > 0 and run.max_steps % every:
+            found.append(
+                f"trainer.max_steps={run.max_steps} is no multiple of trainer.val_check_interval={every}: the policy "
+                "exported at the end is never validated, and the summary's last validation is of an earlier one. "
+                f"Give max_steps {max(1, round(run.max_steps / every)) * every}, or an interval that divides it."
             )
     return found
 

@@ -61,6 +61,8 @@ def _leave_out_noise() -> None:
     """Leave out what Lightning says to every user of these versions and none can act on."""
     # Lightning 2.6 on torch 2.13.
     warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec.`", category=FutureWarning)
+    # vLLM makes a process group even for one process, and what is logged are values of all ranks already.
+    warnings.filterwarnings("ignore", message="It is recommended to use `self.log")
     hints = logging.getLogger("lightning.pytorch.utilities.rank_zero")
     hints.addFilter(lambda record: "litlogger" not in record.getMessage())
 
@@ -119,6 +121,8 @@ class GapoCLI(LightningCLI):
         """Compose the recipes, check every name, then let the parser check values and types."""
         if self.line.asks_for_help:
             parser.parse_args([self.command, *args])
+        if not (self.line.recipes or args):
+            raise RecipeError("there is no recipe; give one, such as --config recipes/quickstart.yaml")
         tree, applied = with_flags(compose(self.line.recipes), self.line)
         check_names(applied, self._sections())
         check_given(applied)
@@ -170,7 +174,7 @@ class GapoCLI(LightningCLI):
 
     def before_validate(self) -> None:
         """Check what validation needs."""
-        self._check(lambda: checks.check_validate(self.model, self.datamodule))
+        self._check(lambda: checks.check_validate(self.model, self.datamodule, self._settings()))
 
     def fit(self, **kwargs: Any) -> None:
         """Train, or stop at what a dry run has to say."""

@@ -58,6 +58,7 @@ class ArithmeticTask(PromptSource):
         for level in self.levels:
             pool = [q for q in _questions(level) if side(q[0], self.validation_fraction) == self.split]
             rng.shuffle(pool)
+            pool = list({q[0]: q for q in pool}.values())  # a + b or b + a, not both
             pools[level] = pool
         held = sum(map(len, pools.values()))
         if self.size > held:

@@ -32,12 +32,22 @@ def side(question: str, validation_fraction: float) -> Split:
     return "validation" if int.from_bytes(digest[:8], "big") < validation_fraction * 2**64 else "train"
 
 
+def normalised(question: str) -> str:
+    """A question without case and spacing, by which two rows are told to be one."""
+    return " ".join(question.casefold().split())
+
+
 def check_split(split: str, size: int, validation_fraction: float) -> None:
     """ValueError for a split, size or fraction that no generated task can have."""
-    if split not in ("train", "validation"):
-        raise ValueError(f"split={split!r} is neither 'train' nor 'validation'; give one of the two")
     if size < 1:
         raise ValueError(f"size={size} asks for no question; give at least 1")
+    check_side("split", split, validation_fraction)
+
+
+def check_side(setting: str, split: str, validation_fraction: float) -> None:
+    """ValueError for what is no split, or a fraction that leaves one empty."""
+    if split not in ("train", "validation"):
+        raise ValueError(f"{setting}={split!r} is neither 'train' nor 'validation'; give one of the two")
     if not 0 < validation_fraction < 1:
         raise ValueError(
             f"validation_fraction={validation_fraction} leaves one split empty; "

@@ -64,15 +64,17 @@ class Template:
 
 @dataclass(frozen=True)
 class EncodedPrompts:
-    """The prompts that fit, in order, and the ids of the examples that were too long and left out."""
+    """The prompts that are asked, in order, and the ids of examples left out: too long, or without a usable gold."""
 
     prompts: tuple[Prompt, ...]
     too_long: tuple[str, ...]
+    ungradable: tuple[str, ...] = ()
 
     @property
     def counts(self) -> str:
         """How many there are and how many were left out, as words for a log line."""
-        return f"{len(self.prompts)} prompts, {len(self.too_long)} left out as too long"
+        ungradable = f", {len(self.ungradable)} as ungradable" if self.ungradable else ""
+        return f"{len(self.prompts)} prompts, {len(self.too_long)} left out as too long{ungradable}"
 
 
 def encode_prompts(

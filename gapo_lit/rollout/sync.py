@@ -15,6 +15,9 @@ from gapo_lit.types import Completion, Sampling
 # Module names that FSDP1, torch.compile and activation checkpointing put between a parameter and its owner.
 _WRAPPERS = frozenset({"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "_forward_module"})
 
+# Two of each probe, so that responses which share a prompt in the trainer's forward pass are checked as such.
+SAMPLES = 2
+
 Score = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]], float], list[Tensor]]
 
 
@@ -53,7 +56,7 @@ def verify_sync(
     temperature: float = 1.0,
     max_tokens: int = 8,
 ) -> float:
-    """Sample a few tokens for the first two probes and compare the engine's log-probs with the trainer's.
+    """Sample a few tokens twice for each of the first two probes and compare the engine's log-probs with the trainer's.
 
     score: (prompts, responses, temperature) → for each response its (length,) log-probs under the trainer.
     tolerance: of the largest absolute difference, or of the mean one. Left out, it is 1e-3 at worst for a float32
@@ -68,8 +71,9 @@ def verify_sync(
     limit = tolerance if tolerance is not None else 1e-3 if judge == "worst" else 0.2
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
     seeds = [request_seed(0, "probe", index) for index in range(len(prompts))]
-    completions = [samples[0] for samples in engine.generate(prompts, sampling, 1, seeds)]
-    scores = score(prompts, [c.token_ids for c in completions], temperature)
+    completions = [c for samples in engine.generate(prompts, sampling, SAMPLES, seeds) for c in samples]
+    asked = [prompt for prompt in prompts for _ in range(SAMPLES)]
+    scores = score(asked, [c.token_ids for c in completions], temperature)
     gaps = [_gap(c, s) for c, s in zip(completions, scores, strict=True)]
     every = torch.cat(gaps)
     judged = every.max().item() if judge == "worst" else every.mean().item()
@@ -93,9 +97,9 @@ def _explain(completions: Sequence[Completion], scores: Sequence[Tensor], gaps: 
     completion = completions[probe]
     return (
         "Engine and trainer disagree on the log-probs of the engine's own samples, most on token "
-        f"{completion.token_ids[place]} at position {place} of probe {probe}: {completion.logprobs[place]:.5f} in the "
-        f"engine, {float(scores[probe][place]):.5f} in the trainer. Usual causes: a prefix cache that was not reset "
-        "with the weights; tied embeddings of which the engine's lm_head was not updated; another dtype in the engine "
+        f"{completion.token_ids[place]} at position {place} of probe {probe // SAMPLES}: "
+        f"{completion.logprobs[place]:.5f} in the engine, {float(scores[probe][place]):.5f} in the trainer. "
+        "Usual causes: a prefix cache that was not reset with the weights; tied embeddings of which the engine's lm_head was not updated; another dtype in the engine "
         "than in the trainer (then judge by the mean); trainer log-probs at another temperature than the sampling "
         "temperature; another model in the engine. Training on would learn from ratios that are wrong"
     )

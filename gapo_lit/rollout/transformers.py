@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gapo_lit.registry import register
-from gapo_lit.rollout.checkpoint import Checkpoint
 from gapo_lit.rollout.engine import Engine, EngineError, check_requests, drain, preserved_rng
+from gapo_lit.rollout.pretrained import Checkpoint
 from gapo_lit.types import Completion, FinishReason, Sampling
 
 # A step that would keep fewer than this share of its rows copies the cache to drop the finished ones.
@@ -238,5 +237,5 @@ def _uniforms(rows: list[_Row], sampling: Sampling) -> Tensor:
 def _device() -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    local = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID"))
-    return torch.device("cuda", int(local) if local is not None else torch.cuda.current_device())
+    # The trainer's, which it has made the current one; it is no rank's number where the device list is, say, [2, 3].
+    return torch.device("cuda", torch.cuda.current_device())

@@ -12,11 +12,12 @@ from typing import Any, Literal, cast
 from torch import Tensor, distributed
 
 from gapo_lit.registry import register
-from gapo_lit.rollout.checkpoint import Checkpoint
 from gapo_lit.rollout.engine import Engine, EngineError, check_requests, drain, preserved_rng
+from gapo_lit.rollout.pretrained import Checkpoint
 from gapo_lit.rollout.quiet import quiet
 from gapo_lit.rollout.vllm_process import (
     chatty,
+    check_device,
     check_process_group,
     import_vllm,
     keep_process_group,
@@ -163,6 +164,8 @@ class VLLMEngine(Engine):
     def _arguments(self, checkpoint: Checkpoint) -> dict[str, Any]:
         platform: Any = importlib.import_module("vllm.platforms").current_platform
         cpu = platform.is_cpu()
+        if not cpu:
+            check_device()
         self.precision = self.dtype if self.dtype != "auto" else "float32" if cpu else "bfloat16"
         arguments: dict[str, Any] = {
             "model": self.model,

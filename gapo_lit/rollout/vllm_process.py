@@ -58,6 +58,16 @@ def check_process_group() -> None:
         )
 
 
+def check_device() -> None:
+    """Raise EngineError where vLLM, alone in its run, would take another GPU than the trainer's: it takes the first."""
+    alone = not distributed.is_initialized() or distributed.get_world_size() == 1
+    if alone and torch.cuda.is_available() and (device := torch.cuda.current_device()) > 0:
+        raise EngineError(
+            f"the trainer is on GPU {device}, but with a single process vLLM takes the first GPU it sees; give "
+            f"CUDA_VISIBLE_DEVICES={device} and trainer.devices: 1, or choose TransformersEngine"
+        )
+
+
 @contextmanager
 def launched(*, own_cache: bool) -> Iterator[None]:
     """Give vLLM's launcher what it reads, and leave nothing behind for Lightning or child processes to stumble over.
@@ -71,7 +81,11 @@ def launched(*, own_cache: bool) -> Iterator[None]:
         os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)
     if distributed.is_initialized() and distributed.get_world_size() > 1:
         os.environ["RANK"] = str(distributed.get_rank())
-        os.environ.setdefault("LOCAL_RANK", os.environ.get("SLURM_LOCALID", os.environ["RANK"]))
+        if torch.cuda.is_available():
+            # vLLM takes the GPU of this number; the trainer's is another one where the device list is, say, [2, 3].
+            os.environ["LOCAL_RANK"] = str(torch.cuda.current_device())
+        else:
+            os.environ.setdefault("LOCAL_RANK", os.environ.get("SLURM_LOCALID", os.environ["RANK"]))
     try:
         yield
     finally:

@@ -1,4 +1,7 @@
 import io
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,31 @@ from gapo_lit.callbacks import RolloutProgressBar
 from gapo_lit.callbacks import progress as module
 from gapo_lit.callbacks.display import Bar, Lines
 from tests.callbacks.fake_run import FakeData, FakePolicy, run
+
+ROOT = Path(__file__).resolve().parents[2]
+# An engine that takes its time to start and prints a lot meanwhile. argv: run folder, style of the progress display.
+NOISY_START = """
+import os, sys, time
+from pathlib import Path
+from gapo_lit.callbacks import RolloutProgressBar
+from gapo_lit.rollout.quiet import quiet
+from tests.callbacks.fake_run import FakeData, run
+
+class Noisy(FakeData):
+    def train_dataloader(self):
+        print("printed before")
+        self.report("start engine", 0, 1)
+        with quiet():
+            print("NOISE of Python")
+            print("NOISE of Python", file=sys.stderr)
+            os.write(1, b"NOISE of C")
+            time.sleep(0.9)
+        self.report("start engine", 1, 1)
+        print("printed after")
+        return super().train_dataloader()
+
+run(Path(sys.argv[1]), RolloutProgressBar(style=sys.argv[2], heartbeat=0.2), data=Noisy())
+"""
 
 
 def test_plain_lines_one_an_update(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,7 +66,7 @@ def test_plain_lines_one_an_update(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_terminal_gets_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
-    monkeypatch.setattr(module, "Console", lambda: Console(file=out, force_terminal=True, width=160))
+    monkeypatch.setattr(module, "terminal", lambda: Console(file=out, force_terminal=True, width=160))
     data = FakeData()
     heard: list[Any] = []
     bar = RolloutProgressBar(style="bar")
@@ -80,6 +108,30 @@ def test_a_phase_that_lasts_says_so_without_a_terminal() -> None:
     lines.stop()
     assert "… generating (128 in all), 0 s so far" in out.getvalue()
     assert lines._thread is None
+
+
+@pytest.mark.parametrize(
+    ("style", "alive", "times"), [("lines", "… starting the engine, 0 s so far", 1), ("bar", "starting the engine", 4)]
+)
+def test_a_run_is_seen_alive_while_a_starting_engine_is_kept_quiet(
+    tmp_path: Path, style: str, alive: str, times: int
+) -> None:
+    """FORCE_COLOR has rich take a pipe for a terminal."""
+    terminal = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "160"} if style == "bar" else {}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", NOISY_START, str(tmp_path), style],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", **terminal},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = [done.stdout.find(text) for text in ("printed before", alive, "printed after", "update 4/4")]
+    assert said == sorted(said), done.stdout
+    assert -1 not in said, done.stdout
+    assert done.stdout.count(alive) >= times, "a bar is drawn ten times a second"
+    assert "NOISE" not in done.stdout + done.stderr
 
 
 def test_lines_show_hostile_text_harmlessly() -> None:

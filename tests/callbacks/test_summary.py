@@ -1,11 +1,15 @@
 import json
 from pathlib import Path
+from typing import Any
 
+import lightning as L
 import pytest
+import torch
 
-from gapo_lit.callbacks import PlotCurves, RunSummary, SampleTable
+from gapo_lit.callbacks import PlotCurves, RunCheckpoint, RunSummary, SampleTable
 from gapo_lit.callbacks.history import History
-from gapo_lit.callbacks.summary import ClipActivity, clip_activity, clip_sentence
+from gapo_lit.callbacks.report import ClipActivity, clip_sentence
+from gapo_lit.callbacks.summary import clip_activity
 from tests.callbacks.fake_run import FakePolicy, run
 
 
@@ -59,6 +63,53 @@ def test_a_run_that_ends_early_has_a_summary(tmp_path: Path, error: BaseExceptio
     summary = written(tmp_path)
     assert (summary["outcome"], summary["updates"]) == (outcome, 3)
     assert summary["after"]["step"] == 2
+
+
+class Late(L.Callback):
+    """Leaves a model behind as `ExportModel` does, and the recipe as the command does. Listed after the summary."""
+
+    def setup(self, trainer: L.Trainer, *_: Any, **__: Any) -> None:
+        (Path(str(trainer.log_dir)) / "config.yaml").write_text("{}")
+
+    def on_exception(self, trainer: L.Trainer, *_: Any) -> None:
+        (Path(str(trainer.log_dir)) / "model").mkdir()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the engine died"), KeyboardInterrupt()])
+def test_a_run_that_ends_early_says_what_it_left_and_how_to_go_on(
+    tmp_path: Path, error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = RunCheckpoint(save_last=True, save_on_exception=True)
+    policy = FakePolicy(fail_at=3, error=error)
+    folder = tmp_path / "my runs" / ("deep" * 30)  # longer than a terminal is wide, and with a space
+    with pytest.raises((RuntimeError, SystemExit)):
+        run(folder, RunSummary(), Late(), checkpoint, policy=policy, enable_checkpointing=True)
+    said = capsys.readouterr().out
+    assert said.count("Run folder") == 1
+    assert "model/" in said
+    assert "checkpoints/" in said
+    (last,) = folder.rglob("last.ckpt")
+    recipe = last.parents[1] / "config.yaml"
+    assert said.splitlines()[-1] == f"To go on: gapo-lit fit --config '{recipe}' --ckpt_path '{last}'"
+    assert torch.load(last, weights_only=False)["global_step"] == 3
+    assert written(folder)["checkpoint"] == str(last)
+
+
+def test_a_finished_run_is_not_told_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = run(tmp_path, RunSummary(), RunCheckpoint(save_last=True), enable_checkpointing=True)
+    said = capsys.readouterr().out
+    assert said.count("Run folder") == 1
+    assert "To go on" not in said
+    assert written(tmp_path)["checkpoint"] == str(Path(str(trainer.log_dir)) / "checkpoints" / "last.ckpt")
+
+
+def test_without_a_checkpoint_there_is_nothing_to_go_on_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RuntimeError, match="the engine died"):
+        run(tmp_path, RunSummary(), policy=FakePolicy(fail_at=1))
+    assert "To go on" not in capsys.readouterr().out
+    assert written(tmp_path)["checkpoint"] is None
 
 
 def test_clip_activity_counts_later_updates_alone() -> None:

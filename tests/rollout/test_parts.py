@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from torch import distributed
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from gapo_lit.registry import lookup
@@ -21,10 +22,11 @@ from gapo_lit.rollout import (
     request_seed,
     verify_sync,
 )
-from gapo_lit.rollout.checkpoint import Checkpoint, ParameterTable
 from gapo_lit.rollout.engine import preserved_rng
+from gapo_lit.rollout.pretrained import Checkpoint, ParameterTable
 from gapo_lit.rollout.sync import full_parameters, plain_name
-from gapo_lit.rollout.transformers import choose, processed_logprobs
+from gapo_lit.rollout.transformers import _device, choose, processed_logprobs
+from gapo_lit.rollout.vllm_process import check_device, launched
 from gapo_lit.types import Completion, Sampling
 from tests.tiny import tiny_model
 
@@ -176,7 +178,7 @@ class Scripted(Engine):
     def load_weights(self, weights, version) -> None: ...
 
     def generate(self, prompts, sampling, n, seeds):
-        return [[Completion((1, 2), self.logprobs, "", "length")] for _ in prompts]
+        return [[Completion((1, 2), self.logprobs, "", "length")] * n for _ in prompts]
 
 
 def test_verify_sync_judges_by_precision() -> None:
@@ -237,3 +239,37 @@ def test_vllm_refuses_to_start_before_the_trainers_process_group(monkeypatch) ->
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(EngineError, match="WORLD_SIZE=2 but there is no process group"):
         VLLMEngine("m").start()
+
+
+@pytest.fixture
+def third_gpu(monkeypatch) -> None:
+    """The trainer's device list is [2, 3] or so, and this is its first process."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+
+
+@pytest.mark.usefixtures("third_gpu")
+def test_transformers_sample_on_the_trainers_gpu() -> None:
+    assert _device() == torch.device("cuda", 2)
+
+
+@pytest.mark.usefixtures("third_gpu")
+def test_vllm_is_told_the_trainers_gpu(monkeypatch) -> None:
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 5)
+    check_device()
+    with launched(own_cache=False):
+        assert (os.environ["RANK"], os.environ["LOCAL_RANK"]) == ("5", "2")
+    assert os.environ["LOCAL_RANK"] == "0"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with launched(own_cache=False):
+        assert os.environ["LOCAL_RANK"] == "0"
+
+
+def test_vllm_alone_refuses_another_gpu_than_the_first(third_gpu, monkeypatch) -> None:
+    with pytest.raises(EngineError, match=r"trainer is on GPU 2.*CUDA_VISIBLE_DEVICES=2"):
+        check_device()
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    check_device()
