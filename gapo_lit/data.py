@@ -300,7 +300,7 @@ def _check_sizes(group_size: int, batch: int, update: int) -> None:
             f"group_size={group_size}, prompts_per_batch={batch}, prompts_per_update={update}: each must be at least 1"
         )
     if batch % update:
-        near = [n for n in range(1, batch + 1) if batch % n == 0]
+        near = [n for n in range(1, min(batch, 4096) + 1) if batch % n == 0]
         raise ValueError(
             f"prompts_per_batch={batch} is not a multiple of prompts_per_update={update}; "
             f"give prompts_per_update one of {', '.join(map(str, near[-8:]))}"

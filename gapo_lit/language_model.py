@@ -46,6 +46,7 @@ def sharing_obstacle(model: nn.Module) -> str | None:
     kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
     if kinds:
         return f"the model has layers of kind {', '.join(sorted(kinds))}"
-    if getattr(config, "sliding_window", None):
-        return f"the model attends within a sliding window of {config.sliding_window} tokens"
+    window = getattr(config, "sliding_window", None)
+    if window:
+        return f"the model attends within a sliding window of {window} tokens"
     return None

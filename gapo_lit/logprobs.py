@@ -28,7 +28,8 @@ def response_logprobs(model: nn.Module, rollouts: RolloutBatch, sizes: Sequence[
     ).logits
     # A row at a time, its float32 intermediates computed again in the backward pass: with a vocabulary of 150,000 they
     # are what memory is spent on.
-    rows = zip(logits, packed.column.split(list(sizes)), rollouts.response_ids.split(list(sizes)), strict=True)
+    cut = list(sizes)
+    rows = zip(logits, torch.split(packed.column, cut), torch.split(rollouts.response_ids, cut), strict=True)
     found = [checkpoint(token_logprobs, *row, rollouts.temperature, use_reentrant=False) for row in rows]
     logprobs, entropy = zip(*found, strict=True)
     return torch.cat(logprobs), torch.cat(entropy)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import html
 import json
+import random
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
+from lightning_utilities.core.rank_zero import rank_zero_warn
 
 from gapo_lit.callbacks.files import replacing, run_folder
 from gapo_lit.callbacks.text import printable
@@ -112,8 +115,11 @@ class SampleTable(Callback):
         self._write_page()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Bring the page up to date."""
-        self._write_page()
+        """Bring the page up to date, unless that fails too: the run's own exception is the one to show."""
+        try:
+            self._write_page()
+        except OSError as error:
+            rank_zero_warn(f"samples.html is not up to date: {error!r}")
 
     def _keep(self, rollouts: Sequence[Rollout], number: int, step: int, split: str) -> None:
         if self._folder is None or not rollouts or number < 1:
@@ -134,12 +140,11 @@ class SampleTable(Callback):
 def sample_rows(
     rollouts: Sequence[Rollout], number: int, step: int, split: str, max_characters: int
 ) -> list[dict[str, Any]]:
-    """`number` of the rollouts (fewer if there are fewer), evenly spread, as rows of COLUMNS."""
+    """`number` of the rollouts (fewer if there are fewer) as rows of COLUMNS; see `spread`."""
     correct = Counter(r.group for r in rollouts if r.verdict.kind == "correct")
     graded = Counter(r.group for r in rollouts if r.verdict.kind != "none")
-    number = min(number, len(rollouts))
     rows = []
-    for r in (rollouts[i * len(rollouts) // number] for i in range(number)):
+    for r in spread(rollouts, number, f"{split} {step}"):
         example, completion, verdict = r.prompt.example, r.completion, r.verdict
         texts = [cut(text, max_characters) for text in (r.prompt.text, completion.text, example.answer)]
         group = f"{correct[r.group]}/{graded[r.group]}"
@@ -147,6 +152,19 @@ def sample_rows(
         ends = (len(completion.token_ids), completion.finish_reason)
         rows.append(dict(zip(COLUMNS, (step, split, r.prompt.id, *texts, *values, *ends), strict=True)))
     return rows
+
+
+def spread(rollouts: Sequence[Rollout], number: int, seed: str) -> list[Rollout]:
+    """`number` rollouts of as many groups as can be, in their order; which groups is drawn anew for each seed.
+
+    Not every so-manieth group: where kinds of questions take turns, that would show the same kinds each time.
+    """
+    groups: dict[int, list[int]] = {}
+    for i, rollout in enumerate(rollouts):
+        groups.setdefault(rollout.group, []).append(i)
+    drawn = random.Random(seed).sample(list(groups.values()), len(groups))
+    turns = [i for turn in zip_longest(*drawn) for i in turn if i is not None]
+    return [rollouts[i] for i in sorted(turns[:number])]
 
 
 def cut(text: str, limit: int) -> str:

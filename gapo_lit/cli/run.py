@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import sys
 import warnings
 from argparse import ArgumentError
 from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from gapo_lit import checks
 from gapo_lit.callbacks import RunLogger
@@ -31,6 +34,7 @@ from gapo_lit.module import PolicyModule
 
 DRY_RUN = "--dry-run"
 TRACEBACK = "GAPO_LIT_TRACEBACK"
+LOOK = "look for a section that is no mapping, or an interpolation of a key that is not there"
 # What a wrong setting raises while parts are built; anything else is a fault of the program and keeps its traceback.
 REFUSALS = (ValueError, ImportError, OSError, MisconfigurationException)
 
@@ -123,6 +127,16 @@ class GapoCLI(LightningCLI):
             parser.parse_args([self.command, *args])
         if not (self.line.recipes or args):
             raise RecipeError("there is no recipe; give one, such as --config recipes/quickstart.yaml")
+        try:
+            self._parse(parser, args)
+        except (RecipeError, ArgumentError):
+            raise
+        except Exception as error:
+            # A recipe may hold anything anywhere; what trips over it says too little to be shown as it is.
+            said = " ".join(str(error).split())
+            raise RecipeError(f"the recipe cannot be read, {type(error).__name__}: {said}; {LOOK}") from error
+
+    def _parse(self, parser: LightningArgumentParser, args: Any) -> None:
         tree, applied = with_flags(compose(self.line.recipes), self.line)
         check_names(applied, self._sections())
         check_given(applied)
@@ -187,8 +201,12 @@ class GapoCLI(LightningCLI):
     def _run(self, loop: Callable[..., Any], kwargs: dict[str, Any]) -> None:
         if self.dry_run:
             summary.dry_run(self)
-        else:
+            return
+        try:
             loop(**kwargs)
+        except SIGTERMException:
+            # Lightning's own ends the process with status 0, as if the run had finished.
+            sys.exit(128 + signal.SIGTERM)
 
     def _check(self, check: Callable[[], list[str]]) -> None:
         try:

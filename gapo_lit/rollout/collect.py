@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +12,9 @@ from typing import Literal, Protocol
 from torch import Tensor
 
 from gapo_lit.rewards.base import Reward
-from gapo_lit.rollout.engine import Engine, request_seed
+from gapo_lit.rollout.engine import Engine, EngineError, request_seed
 from gapo_lit.rollout.sync import sync_weights, verify_sync
-from gapo_lit.types import Prompt, Rollout, Sampling
+from gapo_lit.types import Completion, Prompt, Rollout, Sampling
 
 
 class Policy(Protocol):
@@ -58,9 +59,9 @@ class Collector:
         rank.
         """
         if not self._started:
+            self._started = True  # a start that fails half-way is closed, too
             with self.phase("start engine"):
                 self.engine.start()
-            self._started = True
         # Seconds of the engine's start, or of an earlier sync, would otherwise be counted again for this rollout batch.
         self.timings = {"time/sync": 0.0}
         if self.engine.version == policy.version:
@@ -84,9 +85,13 @@ class Collector:
         with self.phase("generate", count):
             seeds = [request_seed(self.seed, purpose, position) for position in positions]
             drawn = self.engine.generate([prompt.token_ids for prompt in prompts], sampling, samples, seeds)
+        check_completions(drawn, len(prompts), samples)
         pairs = [(group, completion) for group, completions in enumerate(drawn) for completion in completions]
         with self.phase("reward", count):
             verdicts = self.reward([prompts[group] for group, _ in pairs], [completion for _, completion in pairs])
+        if len(verdicts) != count:
+            name = type(self.reward).__name__
+            raise ValueError(f"{name} gave {len(verdicts)} verdicts for {count} completions; a reward gives one each")
         seconds = max(self.timings["time/generate"], 1e-9)
         self.timings["tokens_per_second"] = sum(len(c.token_ids) for _, c in pairs) / seconds
         self.timings["rollouts_per_second"] = len(pairs) / seconds
@@ -111,3 +116,21 @@ class Collector:
             self.engine.close()
             self._started = False
         self.reward.close()
+
+
+def check_completions(drawn: Sequence[Sequence[Completion]], prompts: int, samples: int) -> None:
+    """Raise EngineError where an engine returned too few or too many completions, or log-probs that cannot be used."""
+    counts = [len(group) for group in drawn]
+    if counts != [samples] * prompts:
+        raise EngineError(
+            f"the engine returned {counts[:8]} completions for {prompts} prompts of {samples} samples each"
+        )
+    for group, completions in enumerate(drawn):
+        for number, completion in enumerate(completions):
+            tokens, logprobs = len(completion.token_ids), completion.logprobs
+            if len(logprobs) != tokens:
+                raise EngineError(
+                    f"sample {number} of prompt {group} has {tokens} tokens but {len(logprobs)} log-probs"
+                )
+            if not all(isinstance(value, float) and math.isfinite(value) for value in logprobs):
+                raise EngineError(f"sample {number} of prompt {group} has a log-prob that is no finite number")

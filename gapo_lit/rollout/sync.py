@@ -99,7 +99,8 @@ def _explain(completions: Sequence[Completion], scores: Sequence[Tensor], gaps: 
         "Engine and trainer disagree on the log-probs of the engine's own samples, most on token "
         f"{completion.token_ids[place]} at position {place} of probe {probe // SAMPLES}: "
         f"{completion.logprobs[place]:.5f} in the engine, {float(scores[probe][place]):.5f} in the trainer. "
-        "Usual causes: a prefix cache that was not reset with the weights; tied embeddings of which the engine's lm_head was not updated; another dtype in the engine "
-        "than in the trainer (then judge by the mean); trainer log-probs at another temperature than the sampling "
-        "temperature; another model in the engine. Training on would learn from ratios that are wrong"
+        "Usual causes: a prefix cache that was not reset with the weights; tied embeddings of which the engine's "
+        "lm_head was not updated; another dtype in the engine than in the trainer (then judge by the mean); trainer "
+        "log-probs at another temperature than the sampling temperature; another model in the engine. "
+        "Training on would learn from ratios that are wrong"
     )
