@@ -121,6 +121,35 @@ def test_a_file_that_is_no_recipe(text: str, why: str, tmp_path: Path) -> None:
         compose([write(tmp_path / "recipe.yaml", text)])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "model: null\n",
+        "model: [1, 2]\n",
+        "data: hello\n",
+        "trainer: null\n",
+        "extends: 3\n",
+        "extends: [null]\n",
+        "data: {3: 4}\n",
+        'data: {seed: "${data.nope}"}\n',
+    ],
+)
+def test_whatever_is_wrong_with_a_recipe_is_said_in_one_message(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = write(tmp_path / "recipe.yaml", text)
+    assert main(["fit", "--config", str(recipe), "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "error" in said
+    assert "Traceback" not in said
+
+
+def test_no_recipe_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit"]) == 2
+    assert "--config recipes/quickstart.yaml" in " ".join(capsys.readouterr().err.split())
+
+
 # Flags
 
 

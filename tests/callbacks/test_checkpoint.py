@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from gapo_lit.callbacks import RunCheckpoint, RunSummary
+from gapo_lit.callbacks.checkpoint import ReplacingCheckpointIO
 from tests.callbacks.fake_run import FakePolicy, run
 
 
@@ -41,3 +42,16 @@ def test_a_checkpoint_that_cannot_be_written_hides_neither_error_nor_summary(
     ):
         run(tmp_path, RunSummary(), checkpoint, policy=FakePolicy(fail_at=1), enable_checkpointing=True)
     assert "1 updates, RuntimeError" in capsys.readouterr().out
+
+
+def test_a_save_that_fails_leaves_the_good_checkpoint_and_no_litter(tmp_path: Path) -> None:
+    class Unsaveable:
+        def __reduce__(self) -> str:
+            raise OSError("no space left on device")
+
+    path = tmp_path / "last.ckpt"
+    ReplacingCheckpointIO().save_checkpoint({"global_step": 1}, path)
+    with pytest.raises(OSError, match="no space left"):
+        ReplacingCheckpointIO().save_checkpoint({"global_step": 2, "weights": Unsaveable()}, path)
+    assert steps(tmp_path) == {"last": 1}
+    assert list(tmp_path.iterdir()) == [path]
