@@ -12,7 +12,8 @@ import torch
 
 from gapo_lit.clipping.schedules import GAPOClip, MatchedWidthClip
 from gapo_lit.clipping.surrogate import PPOClip
-from gapo_lit.data import RolloutDataModule, prompt_order
+from gapo_lit.data import RolloutDataModule
+from gapo_lit.loaders import prompt_order
 from gapo_lit.module import PolicyModule
 from gapo_lit.policies.advantages import GroupMean
 from gapo_lit.policies.aggregation import ConstantLength, SequenceMeanTokenMean, SequenceMeanTokenSum, TokenMean

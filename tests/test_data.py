@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from gapo_lit.clipping.schedules import GAPOClip
 from gapo_lit.clipping.surrogate import PPOClip
-from gapo_lit.data import RankShare, RolloutDataModule, RolloutLoader, ValidationLoader, prompt_order
+from gapo_lit.data import RolloutDataModule
+from gapo_lit.loaders import RankShare, RolloutLoader, ValidationLoader, prompt_order
 from gapo_lit.module import PolicyModule
 from gapo_lit.policies.advantages import GroupMean
 from gapo_lit.policies.aggregation import SequenceMeanTokenMean

@@ -19,7 +19,7 @@ LAYERS = (
     ("types", "registry"),
     ("policies", "clipping", "metrics", "packing", "logprobs", "batching"),
     ("rewards", "prompts", "rollout"),
-    ("data", "module", "sharding", "language_model"),
+    ("loaders", "data", "module", "sharding", "language_model"),
     ("callbacks", "checks"),
     ("cli",),
 )
