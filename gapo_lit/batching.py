@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gapo_lit.metrics.rollouts import Ranks
-from gapo_lit.packing import pad_sequences, plan_micro_batches
+from gapo_lit.packing import pad_sequences
 from gapo_lit.policies.objective import Objective
 from gapo_lit.types import ClipBounds, GroupStats, MicroBatch, Rollout, RolloutBatch, UpdateBatch
 
@@ -123,8 +123,3 @@ def update_batches(
         )
         for u, part in enumerate(cut)
     ]
-
-
-def micro_batch_planner(token_budget: int, share_prompts: bool) -> Callable[[RolloutBatch, Tensor], list[MicroBatch]]:
-    """`plan_micro_batches` with its settings."""
-    return lambda rollouts, rows: plan_micro_batches(rollouts, rows, token_budget, share_prompts)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -15,13 +16,14 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 
 from gapo_lit import sharding
-from gapo_lit.batching import micro_batch_planner, rollout_batch, token_batch, update_batches
+from gapo_lit.batching import rollout_batch, token_batch, update_batches
 from gapo_lit.clipping.schedules import ClipSchedule
 from gapo_lit.clipping.surrogate import Surrogate
 from gapo_lit.language_model import load_model, sharing_obstacle
 from gapo_lit.logprobs import response_logprobs
 from gapo_lit.metrics.rollouts import add_metrics, reduce_metrics, rollout_metrics
 from gapo_lit.metrics.validation import ValidationMetrics
+from gapo_lit.packing import plan_micro_batches
 from gapo_lit.policies.advantages import Advantage
 from gapo_lit.policies.aggregation import Aggregation
 from gapo_lit.policies.correction import Correction
@@ -168,7 +170,7 @@ class PolicyModule(L.LightningModule):
         moved.
         """
         rollouts = rollout_batch(samples, temperature, self.objective, self._ranks)
-        plan = micro_batch_planner(self.micro_batch_tokens, self.share_prompts)
+        plan = partial(plan_micro_batches, token_budget=self.micro_batch_tokens, share_prompts=self.share_prompts)
         batches = update_batches(rollouts, samples, updates, self.objective, plan, self._ranks)
         return [
             batch if batch.index == 0 else replace(batch, old_logprobs=self._old_logprobs(batch)) for batch in batches

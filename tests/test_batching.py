@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor
 
-from gapo_lit.batching import live_rows, micro_batch_planner, rollout_batch, update_batches
+from gapo_lit.batching import live_rows, rollout_batch, update_batches
 from gapo_lit.clipping import ConstantClip, GAPOClip, MatchedWidthClip, PPOClip
+from gapo_lit.packing import plan_micro_batches
 from gapo_lit.policies import K1, GroupMean, Objective, SequenceMeanTokenMean, SequenceRatio, TokenMean
 from gapo_lit.types import Completion, Example, Prompt, Rollout, Verdict
 
@@ -117,5 +119,5 @@ def test_every_rank_gets_as_many_micro_batches_as_the_busiest() -> None:
 
 def updates(samples: list[Rollout], judged: Objective, ranks: Alone | None = None) -> list[Any]:
     ranks = ranks or Alone()
-    plan: Callable[..., Any] = micro_batch_planner(1000, share_prompts=True)
+    plan: Callable[..., Any] = partial(plan_micro_batches, token_budget=1000, share_prompts=True)
     return update_batches(rollout_batch(samples, 1.0, judged, ranks), samples, 2, judged, plan, ranks)
