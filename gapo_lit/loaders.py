@@ -1,16 +1,21 @@
-"""What Lightning walks: update batches to train on, graded rollouts to validate with; sampled as they are asked for."""
+"""What Lightning walks: update batches to train on, graded rollouts to evaluate; sampled as they are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Protocol
 
 import torch
 
+from gapo_lit.evaluation.benchmark import Task
+from gapo_lit.evaluation.store import SampleStore, batch_of
 from gapo_lit.rollout.collect import Collector, Policy
 from gapo_lit.rollout.engine import request_seed
-from gapo_lit.types import Prompt, Rollout, Sampling, UpdateBatch
+from gapo_lit.types import EvaluationBatch, Prompt, Rollout, Sampling, UpdateBatch
+
+SAMPLES_PER_ITEM = 2048  # an evaluation that stops loses at most these
 
 
 class TrainedPolicy(Policy, Protocol):
@@ -103,23 +108,64 @@ class RolloutLoader:
         self.epoch, self.batch = state.get("epoch", 0), state.get("batch", 0)
 
 
-class ValidationLoader:
-    """Yields graded rollouts of this rank's share of the validation prompts; every prompt is answered exactly once."""
+class EvaluationLoader:
+    """Yields graded rollouts of this rank's share of each task's problems; every problem is answered exactly once.
+
+    store: where samples are kept; problems that it has all samples of are read instead of asked. An item holds at most
+    prompts_per_item problems, and fewer of those with many samples. A rank without problems yields one empty item,
+    because Lightning wants one of each.
+    """
 
     def __init__(
-        self, policy: Policy, collector: Collector, share: RankShare, prompts: Sequence[Prompt], prompts_per_item: int
+        self,
+        policy: Policy,
+        collector: Collector,
+        ranks: tuple[int, int],
+        tasks: Sequence[Task],
+        prompts_per_item: int,
+        store: SampleStore | None = None,
     ) -> None:
-        self.policy, self.collector, self.share = policy, collector, share
-        self.probes = prompts[:2]
-        mine = list(range(share.rank, len(prompts), share.world_size))
-        self.items = [mine[i : i + prompts_per_item] for i in range(0, len(mine), prompts_per_item)]
-        self.prompts = prompts
+        self.policy, self.collector, self.tasks, self.store = policy, collector, tasks, store
+        self.unanswered = False  # on any rank: all of them take part in bringing weights to the engine
+        self.items: list[tuple[Task, list[int]]] = []
+        rank, world_size = ranks
+        for task in tasks:
+            done = {} if store is None else store.done(task)
+            missing = [p for p in range(len(task.prompts.prompts)) if p not in done]
+            self.unanswered |= bool(missing)
+            size = max(1, min(prompts_per_item, SAMPLES_PER_ITEM // task.samples))
+            for positions in (sorted(done)[rank::world_size], missing[rank::world_size]):
+                self.items += [(task, positions[i : i + size]) for i in range(0, len(positions), size)]
 
     def __len__(self) -> int:
-        return len(self.items)
+        return max(1, len(self.items))
 
-    def __iter__(self) -> Iterator[list[Rollout]]:
-        self.collector.update(self.policy, self.probes, self.share.sampling.temperature or 1.0)
-        for positions in self.items:
-            prompts = [self.prompts[p] for p in positions]
-            yield self.collector.collect(prompts, self.share.group_size, self.share.sampling, "validation", positions)
+    @property
+    def problems(self) -> int:
+        """How many this rank has."""
+        return sum(len(positions) for _, positions in self.items)
+
+    def __iter__(self) -> Iterator[EvaluationBatch]:
+        if self.unanswered:
+            first = self.tasks[0]
+            self.collector.update(self.policy, first.prompts.prompts[:2], first.sampling.temperature or 1.0)
+        if not self.items:
+            yield EvaluationBatch(self.tasks[0].name)
+        for task, items in groupby(self.items, key=lambda item: item[0]):
+            for _, positions in items:
+                yield self._answered(task, positions)
+            if task.reward is not self.collector.reward:
+                task.reward.close()  # its workers are not needed again
+
+    def _answered(self, task: Task, positions: list[int]) -> EvaluationBatch:
+        done = {} if self.store is None else self.store.done(task)
+        if positions[0] in done:
+            return batch_of(task, {p: done[p] for p in positions})
+        prompts = [task.prompts.prompts[p] for p in positions]
+        rollouts = self.collector.collect(
+            prompts, task.samples, task.sampling, task.purpose, positions, reward=task.reward
+        )
+        batch = EvaluationBatch(task.name, tuple(positions), tuple(rollouts))
+        if self.store is not None:
+            self.store.write(batch)
+        return batch

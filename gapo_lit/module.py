@@ -4,7 +4,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -19,10 +19,11 @@ from gapo_lit import sharding
 from gapo_lit.batching import rollout_batch, token_batch, update_batches
 from gapo_lit.clipping.schedules import ClipSchedule
 from gapo_lit.clipping.surrogate import Surrogate
+from gapo_lit.evaluation.problems import Evaluation, Problem
+from gapo_lit.evaluation.results import scalars
 from gapo_lit.language_model import load_model, sharing_obstacle
 from gapo_lit.logprobs import response_logprobs
 from gapo_lit.metrics.rollouts import add_metrics, reduce_metrics, rollout_metrics
-from gapo_lit.metrics.validation import ValidationMetrics
 from gapo_lit.packing import plan_micro_batches
 from gapo_lit.policies.advantages import Advantage
 from gapo_lit.policies.aggregation import Aggregation
@@ -31,7 +32,7 @@ from gapo_lit.policies.kl import KLEstimator
 from gapo_lit.policies.masking import masked_mean
 from gapo_lit.policies.objective import Objective
 from gapo_lit.policies.ratio import Ratio
-from gapo_lit.types import LossInputs, Mean, Metrics, MicroBatch, Rollout, RolloutBatch, UpdateBatch
+from gapo_lit.types import EvaluationBatch, LossInputs, Mean, Metrics, MicroBatch, Rollout, RolloutBatch, UpdateBatch
 
 
 def adamw(parameters: Any) -> torch.optim.Optimizer:
@@ -99,6 +100,7 @@ class PolicyModule(L.LightningModule):
         self.model: nn.Module | None = None
         self._reference: list[nn.Module] = []  # in a list: neither optimised nor saved
         self.first_validation: dict[str, float] = {}
+        self.problems: list[Problem] = []  # of the latest evaluation, over all ranks
 
     # Building
 
@@ -289,22 +291,44 @@ class PolicyModule(L.LightningModule):
             logger.log_metrics(values, step=self.version)
             logger.save()
 
-    # Validation
+    # Evaluation
 
     def on_validation_epoch_start(self) -> None:
         """Start counting."""
-        self._validation = ValidationMetrics(self.trainer.datamodule.val_samples, self.device)  # type: ignore[attr-defined]
+        self._evaluation = Evaluation()
 
-    def validation_step(self, batch: list[Rollout], batch_idx: int) -> None:
+    def on_test_epoch_start(self) -> None:
+        """Start counting."""
+        self._evaluation = Evaluation()
+
+    def validation_step(self, batch: EvaluationBatch, batch_idx: int) -> None:
         """Count what the verifier said."""
-        self._validation.update(batch)
+        self._evaluation.update(batch)
+
+    def test_step(self, batch: EvaluationBatch, batch_idx: int) -> None:
+        """Count what the verifier said."""
+        self._evaluation.update(batch)
 
     def on_validation_epoch_end(self) -> None:
         """Log under val/; the check before training is logged as step 0."""
-        values = {f"val/{name}": value for name, value in self._validation.compute(self._ranks).items()}
+        values = self._evaluated("validate", lambda name: "val")
         if self.trainer.sanity_checking:
             self.first_validation = values
         self._record(values)
+
+    def on_test_epoch_end(self) -> None:
+        """Log under test/<benchmark>/."""
+        self._record(self._evaluated("test", lambda name: f"test/{name}"))
+
+    def _evaluated(self, stage: str, prefix: Callable[[str], str]) -> dict[str, float]:
+        """Gather the problems of all ranks into `problems`, and their figures under a prefix a benchmark."""
+        self.problems = self._evaluation.compute(self._ranks)
+        figures = {task.name: task.reward.figures for task in self.trainer.datamodule.tasks(stage)}  # type: ignore[attr-defined]
+        return {
+            f"{prefix(benchmark)}/{name}": value
+            for benchmark, problems in groupby(self.problems, key=lambda problem: problem.benchmark)
+            for name, value in scalars(list(problems), figures[benchmark]).items()
+        }
 
     # Small helpers
 

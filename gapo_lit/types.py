@@ -106,13 +106,15 @@ class Verdict:
 
     kind "none" means that no verdict could be had (a time-out, a crash): such a rollout leaves its group, it is never
     a 0. score is the reward; None exactly where kind is "none". components are the parts of a combined reward, for
-    logging.
+    logging. answer is what the verifier took as the answer, for majority voting: where it holds two answers equal they
+    are one text, as far as it can tell; None without one.
     """
 
     kind: VerdictKind
     score: float | None
     reason: str = ""
     components: Mapping[str, float] = field(default_factory=dict)
+    answer: str | None = None
 
     def __post_init__(self) -> None:
         if (self.kind == "none") != (self.score is None):
@@ -121,9 +123,9 @@ class Verdict:
             )
 
     @classmethod
-    def of(cls, right: bool, reason: str = "") -> Verdict:
+    def of(cls, right: bool, reason: str = "", answer: str | None = None) -> Verdict:
         """A binary verdict: reward 1 or 0."""
-        return cls("correct", 1.0, reason) if right else cls("incorrect", 0.0, reason)
+        return cls("correct" if right else "incorrect", float(right), reason, answer=answer)
 
     @classmethod
     def none(cls, reason: str) -> Verdict:
@@ -140,6 +142,18 @@ class Rollout:
     verdict: Verdict
     group: int
     policy_version: int
+
+
+@dataclass(frozen=True)
+class EvaluationBatch:
+    """Graded rollouts of some problems of one benchmark, all samples of a problem together.
+
+    positions: where each problem stands in the benchmark; a rollout's group is an index into it. It may be empty.
+    """
+
+    benchmark: str
+    positions: tuple[int, ...] = ()
+    rollouts: tuple[Rollout, ...] = ()
 
 
 class Rows:

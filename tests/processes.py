@@ -151,17 +151,19 @@ def fit(
 
 
 def nodes(folder: Path, *flags: str | Path, recipe: Path = QUICKSTART) -> list[Process]:
-    """The same over two single-process nodes on loopback, each started by a torchrun of its own."""
+    """The same over two single-process nodes."""
+    return launched(folder, [*FIT, "--config", recipe, *flags])
+
+
+def launched(folder: Path, program: Sequence[str | Path]) -> list[Process]:
+    """A program over two single-process nodes on loopback, each started by a torchrun of its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     launch = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
     meeting = ["--master-addr", "127.0.0.1", "--master-port", str(port)]
     size = ["--trainer.accelerator", "cpu", "--trainer.num_nodes", "2", "--trainer.devices", "1"]
-    return [
-        Process(folder, [*launch, "--node-rank", str(rank), *meeting, *FIT, "--config", recipe, *flags, *size])
-        for rank in range(2)
-    ]
+    return [Process(folder, [*launch, "--node-rank", str(rank), *meeting, *program, *size]) for rank in range(2)]
 
 
 # What a run leaves
@@ -211,7 +213,8 @@ def documented() -> set[str]:
 def as_documented(column: str) -> str:
     """A column's name as docs/metrics.md writes it."""
     general = re.sub(r"c=\d+$", "c=<c>", column)
-    return re.sub(r"^val/pass@\d+$", "val/pass@<k>", general)
+    general = re.sub(r"^val/pass@\d+$", "val/pass@<k>", general)
+    return re.sub(r"^val/majority@\d+$", "val/majority@<n>", general)
 
 
 def check_agreement(run: Path) -> None:

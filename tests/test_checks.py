@@ -9,11 +9,12 @@ import pytest
 
 from gapo_lit import checks
 from gapo_lit.checks import RunSettings
-from gapo_lit.checks.prompts import normalised, some
+from gapo_lit.checks.prompts import some
 from gapo_lit.checks.settings import standardises
 from gapo_lit.clipping.schedules import ConstantClip, GAPOClip, TwoSidedClip
 from gapo_lit.clipping.surrogate import PPOClip
 from gapo_lit.data import RolloutDataModule
+from gapo_lit.evaluation.benchmark import Benchmark
 from gapo_lit.module import PolicyModule
 from gapo_lit.policies.advantages import Focal, GroupMean, GroupStd
 from gapo_lit.policies.aggregation import SequenceMeanTokenMean
@@ -71,7 +72,7 @@ def refused(match: str) -> Any:
 
 def test_a_sound_run_has_no_warnings(model: str) -> None:
     assert checks.check_fit(policy(model), prompts(model), RunSettings(world_size=2, max_steps=8)) == []
-    assert checks.check_validate(policy(model), prompts(model), RunSettings(world_size=4)) == []
+    assert checks.check_evaluation(policy(model), prompts(model), "validate") == []
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_training_samples_from_the_policy_itself(model: str) -> None:
         with refused(why):
             prompts(model, sampling=sampling)
         prompts(model, sampling=ours, val_sampling=sampling, val_samples=1)
-    with refused("val_samples=2 greedy completions"):
+    with refused("data.val_samples=2 greedy completions"):
         prompts(model, val_sampling=Sampling(temperature=0), val_samples=2)
     with refused("val_samples=0"):
         prompts(model, val_samples=0)
@@ -129,27 +130,59 @@ def test_sizes_divide(model: str) -> None:
         prompts(model, prompts_per_update=0)
 
 
-def test_ranks_share_updates_and_validation(model: str) -> None:
+def test_ranks_share_updates(model: str) -> None:
     """Before a run, and on every rank where one is set up: a rank that fails alone leaves the others waiting."""
-    for ranks, says in (
-        (3, "prompts_per_update=4 does not divide over 3 ranks .* such as 6"),
-        (4, "data.val holds 3 usable prompts, fewer than 4 ranks"),
-    ):
-        data = prompts(model, val=ScriptedPrompts(3, "val"))
-        data.trainer = SimpleNamespace(world_size=ranks)  # type: ignore[assignment]
-        for check in (
-            lambda data=data: data.setup("fit"),
-            lambda data=data, ranks=ranks: checks.check_fit(policy(model), data, RunSettings(world_size=ranks)),
-        ):
-            with refused(says):
-                check()
-        if ranks == 3:
-            data.setup("validate")
-            continue
-        with refused(says):
-            data.setup("validate")
-        with refused(says):
-            checks.check_validate(policy(model), data, RunSettings(world_size=ranks))
+    says = "prompts_per_update=4 does not divide over 3 ranks .* such as 6"
+    data = prompts(model)
+    data.trainer = SimpleNamespace(world_size=3)  # type: ignore[assignment]
+    with refused(says):
+        data.setup("fit")
+    with refused(says):
+        checks.check_fit(policy(model), data, RunSettings(world_size=3))
+    data.setup("validate")
+
+
+def exam(*rows: tuple[str, str], **settings: Any) -> dict[str, Benchmark]:
+    return {"exam": Benchmark(Rows(*rows), **settings)}
+
+
+def test_nothing_to_test_is_refused(model: str) -> None:
+    with refused(r"data.benchmarks is empty, .* --config recipes/benchmark/math500.yaml"):
+        checks.check_evaluation(policy(model), prompts(model), "test")
+
+
+def test_a_benchmark_is_checked_with_its_own_settings(model: str) -> None:
+    data = prompts(model, benchmarks=exam(("what", ""), reward=LastNumber()))
+    with refused("data.benchmarks.exam: 1 of 1 gold answers cannot be graded: row 0: empty"):
+        checks.check_evaluation(policy(model), data, "test")
+    data = prompts(model, benchmarks=exam(("what", "1"), sampling=Sampling(max_tokens=510)))
+    with refused(r"1 of 1 prompts of data.benchmarks.exam .* with data.benchmarks.exam.sampling.max_tokens=510"):
+        checks.check_evaluation(policy(model), data, "test")
+    with refused("data.benchmarks.exam.samples=0 evaluates nothing"):
+        checks.check_evaluation(policy(model), prompts(model, benchmarks=exam(("what", "1"), samples=0)), "test")
+    for name in ("../up", "", "a/b", "validation"):
+        with refused("is no name for a benchmark"):
+            prompts(model, benchmarks={name: Benchmark(Rows(("what", "1")))})
+
+
+def test_training_questions_of_a_benchmark_are_refused_warned_of_or_dropped(model: str) -> None:
+    """Equal but for case and spacing; as many as asked leave training."""
+    rows = Rows(*[(f"question {i}", "1") for i in range(10)])
+    judges = exam(("Question  3", "1"), ("another", "1"))
+    with refused(r"data.train: 1 row asks questions of exam \(1\) too: row 3 = exam:row 0"):
+        checks.check_prompts(prompts(model, train=rows, benchmarks=judges))
+    (warning,) = checks.check_prompts(prompts(model, train=rows, benchmarks=judges, contamination="warn"))
+    assert "row 3 = exam:row 0" in warning
+    data = prompts(model, train=rows, benchmarks=judges, contamination="drop")
+    assert any("1 row is left out of training" in text for text in checks.check_prompts(data))
+    assert [p.id for p in data.train_prompts.prompts] == [f"row {i}" for i in range(10) if i != 3]
+    assert data.train_prompts.contaminated == ("row 3",)
+
+
+def test_a_benchmark_that_validation_asks_too_is_said_to_be_no_test(model: str) -> None:
+    data = prompts(model, val=Rows(("what", "1"), ("more", "2")), benchmarks=exam(("What", "1"), ("less", "1")))
+    (warning,) = checks.check_evaluation(policy(model), data, "test")
+    assert "data.benchmarks.exam shares 1 problems with validation, which chooses the checkpoint" in warning
 
 
 def test_a_clip_that_can_never_bind(model: str) -> None:
@@ -219,7 +252,7 @@ def test_a_gold_that_cannot_be_graded_is_named(model: str) -> None:
     with refused(says):
         checks.check_prompts(validation)
     with refused(says):
-        checks.check_validate(policy(model), validation, RunSettings())
+        checks.check_evaluation(policy(model), validation, "validate")
 
 
 def test_rows_that_cannot_be_graded_are_left_out_and_counted_when_asked(model: str) -> None:
@@ -236,9 +269,10 @@ def test_rows_that_cannot_be_graded_are_left_out_and_counted_when_asked(model: s
 
 def test_training_and_validation_are_apart(model: str) -> None:
     train = Rows(*[(f"What is {i} + 1?", "1") for i in range(9)])
-    with refused(r"1 of 2 validation questions are training questions too .*row 2 = row 1"):
+    with refused(
+        r"data.train: 1 row asks questions of data.val \(1\) too: row 2 = data.val:row 1; .*contamination: drop"
+    ):
         checks.check_prompts(prompts(model, train=train, val=Rows(("Other?", "1"), ("what is  2\n+ 1? ", "1"))))
-    assert normalised(" What IS\tit ") == "what is it"
     assert some([str(i) for i in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
 
 

@@ -224,7 +224,7 @@ def test_every_run_has_a_csv_folder_named_after_its_recipe() -> None:
         ("--trainer.precision bf16-true", "give 32-true or bf16-mixed"),
         ("--trainer.devices 3", "prompts_per_update=4 does not divide over 3 ranks"),
         ("--data.train.size 100000", "size=100000"),
-        ("--data.val.split train", "validation questions are training questions too"),
+        ("--data.val.split train", "ask questions of data.val"),
         ("--data.max_prompt_tokens 5", "no prompt of at most max_prompt_tokens=5"),
         ("--seed_everything true", "seed_everything is the seed of the whole run"),
         ("--config missing.yaml", "there is no recipe"),

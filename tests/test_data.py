@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 from gapo_lit.clipping.schedules import GAPOClip
 from gapo_lit.clipping.surrogate import PPOClip
 from gapo_lit.data import RolloutDataModule
-from gapo_lit.loaders import RankShare, RolloutLoader, ValidationLoader, prompt_order
+from gapo_lit.evaluation.benchmark import Task
+from gapo_lit.evaluation.store import SampleStore
+from gapo_lit.loaders import EvaluationLoader, RankShare, RolloutLoader, prompt_order
 from gapo_lit.module import PolicyModule
 from gapo_lit.policies.advantages import GroupMean
 from gapo_lit.policies.aggregation import SequenceMeanTokenMean
 from gapo_lit.policies.ratio import SequenceRatio
+from gapo_lit.prompts import EncodedPrompts
 from gapo_lit.rollout.collect import Collector
 from gapo_lit.types import Example, Prompt, Rollout, Sampling, UpdateBatch
 from tests.fakes import ScriptedEngine, ScriptedPrompts, ScriptedReward
@@ -129,17 +132,69 @@ def test_an_unfinished_rollout_batch_is_sampled_again() -> None:
     assert first.asked == second.asked
 
 
-def test_validation_answers_every_prompt_once() -> None:
-    answered: list[str] = []
-    for rank in range(2):
-        policy = FakePolicy()
-        engine = ScriptedEngine()
-        collector = Collector(engine, ScriptedReward(), seed=0, verify=False)
-        items = list(ValidationLoader(policy, collector, share(rank, 2), prompts(3), prompts_per_item=1))
-        assert engine.synced == [0]
-        answered += [p for item in items for p in dict.fromkeys(r.prompt.id for r in item)]
-        assert all(len(item) == 2 for item in items)
-    assert sorted(answered) == ["0", "1", "2"]
+def task(count: int, name: str = "validation", samples: int = 2) -> Task:
+    encoded = EncodedPrompts(tuple(prompts(count)), ())
+    return Task(name, encoded, ScriptedReward(), Sampling(max_tokens=4), samples, name)
+
+
+def evaluation(rank: int, world: int, tasks: Sequence[Task], store: SampleStore | None = None, size: int = 2) -> Any:
+    collector = Collector(ScriptedEngine(), ScriptedReward(), seed=0, verify=False)
+    return EvaluationLoader(FakePolicy(), collector, (rank, world), tasks, size, store)
+
+
+def asked(loader: EvaluationLoader) -> list[tuple[str, int]]:
+    return [(batch.benchmark, position) for batch in loader for position in batch.positions]
+
+
+@given(st.integers(1, 4), st.integers(0, 9), st.integers(1, 9), st.integers(1, 4))
+def test_ranks_together_answer_every_problem_of_every_benchmark_once(
+    world: int, first: int, second: int, size: int
+) -> None:
+    tasks = [task(first + 1, "a"), task(second, "b")]
+    loaders = [evaluation(rank, world, tasks, size=size) for rank in range(world)]
+    found = [problem for loader in loaders for problem in asked(loader)]
+    assert sorted(found) == [("a", i) for i in range(first + 1)] + [("b", i) for i in range(second)]
+    assert all(len(list(loader)) == len(loader) > 0 for loader in loaders), "Lightning wants an item of every rank"
+
+
+def test_samples_do_not_depend_on_ranks_or_on_the_size_of_an_item() -> None:
+    def texts(world: int, size: int) -> dict[int, list[str]]:
+        return {
+            batch.positions[group]: [r.completion.text for r in batch.rollouts if r.group == group]
+            for rank in range(world)
+            for batch in evaluation(rank, world, [task(5)], size=size)
+            for group in range(len(batch.positions))
+        }
+
+    assert texts(1, 5) == texts(3, 1)
+
+
+def test_many_samples_a_problem_make_small_items() -> None:
+    assert [len(positions) for _, positions in evaluation(0, 1, [task(5, samples=1024)], size=64).items] == [2, 2, 1]
+
+
+def test_what_is_stored_is_not_asked_again(tmp_path: Path) -> None:
+    """On another number of ranks, too; with nothing left to ask the engine is not even started."""
+    bench = task(5)
+
+    def opened() -> SampleStore:
+        store = SampleStore(tmp_path, {"model": "m"})
+        store.open(bench)
+        return store
+
+    stopped = evaluation(0, 2, [bench], opened(), size=1)
+    first = next(iter(stopped))
+    store = opened()
+    resumed = [evaluation(rank, 3, [bench], store) for rank in range(3)]
+    batches = [batch for loader in resumed for batch in loader]
+    assert sorted(p for batch in batches for p in batch.positions) == list(range(5))
+    assert sum(len(engine) for engine in (loader.collector.engine.generated_at for loader in resumed)) == 3
+    (again,) = (batch for batch in batches if batch.positions == first.positions)
+    assert again.rollouts == first.rollouts
+
+    finished = evaluation(0, 1, [bench], opened())
+    assert len(asked(finished)) == 5
+    assert finished.collector.engine.synced == []
 
 
 @pytest.mark.parametrize("error", [RuntimeError("lost"), KeyboardInterrupt()])

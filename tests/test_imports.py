@@ -16,10 +16,10 @@ PACKAGE = ROOT / "gapo_lit"
 
 # A module may import from its own row and from those above. A new top-level module or folder gets its place here.
 LAYERS = (
-    ("types", "registry"),
-    ("policies", "clipping", "metrics", "packing", "logprobs", "batching"),
+    ("types", "registry", "files"),
+    ("policies", "clipping", "metrics", "packing", "logprobs", "batching", "analysis"),
     ("rewards", "prompts", "rollout"),
-    ("loaders", "data", "module", "sharding", "language_model"),
+    ("evaluation", "lab", "loaders", "data", "module", "sharding", "language_model"),
     ("callbacks", "checks"),
     ("cli",),
 )

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gapo_lit import registry
 from gapo_lit.cli import main
@@ -27,7 +28,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_every_command_is_of_a_kind_that_is_tested() -> None:
-    kinds = ("gapo-lit fit", "gapo-lit components", "make ", "torchrun ", "sbatch ", ".venv/bin/pip install")
+    ours = tuple(f"gapo-lit {command}" for command in ("fit", "validate", "test", "components"))
+    kinds = (*ours, "make ", "torchrun ", "sbatch ", ".venv/bin/pip install")
     assert COMMANDS
     assert [line for line in COMMANDS if not line.startswith(kinds)] == []
 
@@ -47,6 +49,21 @@ def test_fit_commands_resolve(
     monkeypatch.chdir(ROOT)
     words = [w for w in shlex.split(command)[1:] if not w.endswith(".jsonl") and not w.endswith(".path")]
     assert main([*words, "--model.model", model, *SMALL, "--dry-run"]) == 0, capsys.readouterr().err
+
+
+def test_evaluation_commands_resolve(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Up to the problems, which are on the hub and left out (test_evaluation.py runs others)."""
+    monkeypatch.chdir(ROOT)
+    (validate,) = (c for c in COMMANDS if c.startswith("gapo-lit validate"))
+    assert main([*shlex.split(validate)[1:], "--model.model", model, *SMALL, "--dry-run"]) == 0
+    (test,) = (c for c in COMMANDS if c.startswith("gapo-lit test"))
+    named = re.findall(r"benchmark/(\w+)\.yaml", test)
+    assert len(named) >= 2
+    words = [*shlex.split(test)[1:], "--model.model", model, *SMALL, "--dry-run"]
+    assert main([*words, "--data.benchmarks", "null"]) == 2
+    assert "data.benchmarks is empty" in capsys.readouterr().err
 
 
 def test_the_torchrun_line_resolves(
@@ -78,10 +95,17 @@ def test_the_table_of_parts_is_complete() -> None:
 
 
 def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = (block for kind, block in BLOCKS if kind == "python")
+    (example,) = (block for kind, block in BLOCKS if kind == "python" and "import" in block)
     assert len(example.strip().splitlines()) <= 16
     exec(example, {})
     assert capsys.readouterr().out.startswith("tensor([0.0050, 0.0030, 0.0030, 0.0030]) tensor(0.2500)")
+
+
+def test_the_reward_of_ones_own_is_the_examples() -> None:
+    (function,) = (block for kind, block in BLOCKS if kind == "python" and "import" not in block)
+    recipe = yaml.safe_load(next(block for kind, block in BLOCKS if kind == "yaml"))
+    assert function.strip() in (ROOT / "examples/own_task/rewards.py").read_text()
+    assert recipe["data"]["reward"]["init_args"]["function"] == "rewards.py:title_rules"
 
 
 def test_local_links_lead_somewhere() -> None:

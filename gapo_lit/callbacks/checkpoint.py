@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning_utilities.core.rank_zero import rank_zero_warn
 
-from gapo_lit.callbacks.files import replacing
+from gapo_lit.files import replacing
 
 
 class ReplacingCheckpointIO(TorchCheckpointIO):

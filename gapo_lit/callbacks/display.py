@@ -22,8 +22,8 @@ class Display(Protocol):
     def line(self, text: str) -> None:
         """Show a line that stays."""
 
-    def update(self, done: int, total: int | None, text: str) -> None:
-        """How many updates are done, and what to say beside it."""
+    def update(self, done: int, total: int | None, text: str, unit: str = "updates") -> None:
+        """How many updates, or other units, are done, and what to say beside it."""
 
     def phase(self, name: str | None, done: int = 0, total: int = 1) -> None:
         """What the run is busy with, until the next call; None: nothing that takes long."""
@@ -64,12 +64,12 @@ class Bar:
         """Print above the bar."""
         self._console.print(Text(printable(text, keep="\n\t")), soft_wrap=True, highlight=False)
 
-    def update(self, done: int, total: int | None, text: str) -> None:
+    def update(self, done: int, total: int | None, text: str, unit: str = "updates") -> None:
         """Move the bar."""
         if self._progress is None:
             return
         if self._updates is None:
-            self._updates = self._progress.add_task("updates", total=total, note=text)
+            self._updates = self._progress.add_task(unit, total=total, note=text)
         self._progress.update(self._updates, completed=done, total=total, note=text)
 
     def phase(self, name: str | None, done: int = 0, total: int = 1) -> None:
@@ -112,7 +112,7 @@ class Lines:
         """Print one line, whatever its length."""
         self._console.print(Text(printable(text, keep="\n\t")), soft_wrap=True, highlight=False)
 
-    def update(self, done: int, total: int | None, text: str) -> None:
+    def update(self, done: int, total: int | None, text: str, unit: str = "updates") -> None:
         """Nothing: the step line says it."""
 
     def phase(self, name: str | None, done: int = 0, total: int = 1) -> None:
@@ -145,7 +145,7 @@ class Silent:
     def line(self, text: str) -> None:
         """Nothing."""
 
-    def update(self, done: int, total: int | None, text: str) -> None:
+    def update(self, done: int, total: int | None, text: str, unit: str = "updates") -> None:
         """Nothing."""
 
     def phase(self, name: str | None, done: int = 0, total: int = 1) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from lightning import Callback, LightningModule, Trainer
 from lightning_utilities.core.rank_zero import rank_zero_warn
 
-from gapo_lit.callbacks.files import replacing, run_folder
+from gapo_lit.callbacks.files import run_folder
 from gapo_lit.callbacks.history import History, read_history
+from gapo_lit.files import replacing
 
 
 class PlotCurves(Callback):

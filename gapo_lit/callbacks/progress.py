@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.trainer.states import TrainerFn
 
 from gapo_lit.callbacks.display import Bar, Display, Lines, Silent
 from gapo_lit.callbacks.terminal import terminal
-from gapo_lit.types import UpdateBatch
+from gapo_lit.types import EvaluationBatch, UpdateBatch
 
 STEP_LINE = (
     ("train/reward", "reward {:.3f}"),
@@ -58,6 +59,7 @@ class RolloutProgressBar(ProgressBar):
         self._speed: Mapping[str, float] = {}
         self._began: tuple[float, int] = (0.0, 0)
         self._total: int | None = None
+        self._answers = 0
 
     # Lightning's switches
 
@@ -126,10 +128,50 @@ class RolloutProgressBar(ProgressBar):
             logged |= getattr(pl_module, "first_validation", {})
         passed = {n.removeprefix("val/"): v for n, v in logged.items() if n.startswith("val/pass@")}
         self._show.phase(None)
-        if passed:
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self._show.stop()  # the report says it
+        elif passed:
             when = "before training" if trainer.sanity_checking else f"after update {trainer.global_step}"
             order = sorted(passed, key=lambda name: int(name.removeprefix("pass@")))
             self._show.line(f"validation {when} · " + " · ".join(f"{name} {passed[name]:.3f}" for name in order))
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Where nothing is trained, count the problems that are answered."""
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self._evaluate(trainer.val_dataloaders)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count the problems that are answered."""
+        self._evaluate(trainer.test_dataloaders)
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Some more problems are answered."""
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self._answered(batch)
+
+    def on_test_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Some more problems are answered."""
+        self._answered(batch)
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The report has the terminal to itself."""
+        self._show.stop()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Whatever is printed from here on has the terminal to itself."""
@@ -147,6 +189,21 @@ class RolloutProgressBar(ProgressBar):
             collector.on_progress = None
 
     # Small helpers
+
+    def _evaluate(self, loader: Any) -> None:
+        self._total, self._answers = getattr(loader, "problems", None), 0
+        self._began = (time.monotonic(), 0)
+        self._show.update(0, self._total, "", unit="problems")
+
+    def _answered(self, batch: EvaluationBatch) -> None:
+        self._answers += len(batch.positions)
+        collector = getattr(_datamodule(self.trainer), "collector", None)
+        self._speed = getattr(collector, "timings", {})
+        pace = self._pace(self._answers)
+        self._show.phase(None)
+        self._show.update(self._answers, self._total, pace, unit="problems")
+        of = "" if self._total is None else f"/{self._total}"
+        self._show.line(" · ".join(p for p in (f"{batch.benchmark}: problem {self._answers}{of}", pace) if p))
 
     @property
     def _show(self) -> Display:

@@ -14,8 +14,9 @@ from typing import Any
 from lightning import Callback, LightningModule, Trainer
 from lightning_utilities.core.rank_zero import rank_zero_warn
 
-from gapo_lit.callbacks.files import replacing, run_folder
+from gapo_lit.callbacks.files import run_folder
 from gapo_lit.callbacks.text import printable
+from gapo_lit.files import replacing
 from gapo_lit.types import Rollout, UpdateBatch
 
 COLUMNS = (
@@ -102,9 +103,9 @@ class SampleTable(Callback):
         """Keep some of the validation's rollouts, as many of each batch."""
         batches = trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches
         share = -(-self.per_validation // max(int(sum(batches)), 1))
-        number = min(share, self._left, len(batch))
+        number = min(share, self._left, len(batch.rollouts))
         self._left -= number
-        self._keep(batch, number, trainer.global_step, "validation")
+        self._keep(batch.rollouts, number, trainer.global_step, "validation")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Bring the page up to date."""

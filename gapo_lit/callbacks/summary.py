@@ -14,9 +14,10 @@ from lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.text import Text
 
-from gapo_lit.callbacks.files import replacing, run_folder
+from gapo_lit.callbacks.files import run_folder
 from gapo_lit.callbacks.history import History, read_history
 from gapo_lit.callbacks.report import ClipActivity, Summary, render, resuming
+from gapo_lit.files import replacing
 from gapo_lit.types import UpdateBatch
 
 PHASES = ("generate", "reward", "sync", "score", "update", "validation")

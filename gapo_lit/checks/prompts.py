@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from gapo_lit.checks.contamination import check_contamination
 from gapo_lit.data import RolloutDataModule
-from gapo_lit.prompts.base import normalised
-from gapo_lit.types import Example, Prompt, Sampling
+from gapo_lit.evaluation.benchmark import VALIDATION, Task
+from gapo_lit.prompts import EncodedPrompts
+from gapo_lit.rewards.base import Reward
+from gapo_lit.types import Sampling
 
 LISTED = 5
 
@@ -39,70 +42,74 @@ def model_config(name: str) -> Any:
 
 
 def check_prompts(data: RolloutDataModule) -> list[str]:
-    """Prompts encode, fill a rollout batch, can be graded, and are not shared between training and validation."""
-    found = [*check_golds("train", data), *check_golds("val", data)]
+    """Prompts encode, fill a rollout batch, can be graded, and are no questions of what judges the policy."""
+    reward = data.collector.reward
+    found = [*check_golds("data.train", data.train_prompts, reward), *check_golds("data.val", data.val_prompts, reward)]
+    found += check_contamination(data.found, data.contamination)
     kept = len(data.train_prompts.prompts)
     if kept < data.prompts_per_batch:
         raise ValueError(
             f"data.train holds {kept} usable prompts, fewer than one rollout batch of data.prompts_per_batch="
             f"{data.prompts_per_batch}; give more prompts or a smaller batch"
         )
-    check_apart([p.example for p in data.train_prompts.prompts], [p.example for p in data.val_prompts.prompts])
     return found
 
 
-def check_golds(name: Literal["train", "val"], data: RolloutDataModule) -> list[str]:
-    """Every gold answer of one side can be graded; a warning counts the rows that are left out."""
-    encoded = data.train_prompts if name == "train" else data.val_prompts
+def check_task(task: Task) -> list[str]:
+    """Every gold answer of a benchmark can be graded; a warning counts the rows that are left out."""
+    return check_golds(task.place, task.prompts, task.reward)
+
+
+def check_golds(name: str, encoded: EncodedPrompts, reward: Reward) -> list[str]:
+    """ValueError where a gold answer cannot be graded; a warning counts the rows that are left out."""
     try:
-        data.collector.reward.check([prompt.example for prompt in encoded.prompts])
+        reward.check([prompt.example for prompt in encoded.prompts])
     except ValueError as error:
-        raise ValueError(f"data.{name}: {error}, or give data.drop_ungradable: true to leave them out") from error
-    if not (encoded.too_long or encoded.ungradable):
-        return []
-    return [
-        f"data.{name}: {encoded.counts} (data.max_prompt_tokens={data.max_prompt_tokens}): "
-        f"{some([*encoded.too_long, *encoded.ungradable])}."
-    ]
+        raise ValueError(f"{name}: {error}, or give data.drop_ungradable: true to leave them out") from error
+    return [f"{name}: {encoded.counts}: {some(encoded.left_out)}."] if encoded.left_out else []
 
 
-def check_apart(train: Sequence[Example], val: Sequence[Example]) -> None:
-    """No question stands in both, compared without case and spacing."""
-    known = {normalised(example.question): example.id for example in train}
-    both = [(known[text], e.id) for e in val if (text := normalised(e.question)) in known]
-    if both:
-        pairs = some([f"{a} = {b}" if a != b else a for a, b in both])
-        raise ValueError(
-            f"{len(both)} of {len(val)} validation questions are training questions too (train = val): {pairs}; "
-            "take them out of one of the two, or pass@k would measure memory; "
-            "two sides of one source are kept apart by holdout: train and holdout: validation"
-        )
+def check_lengths(data: RolloutDataModule, config: Any) -> None:
+    """Every training and validation prompt leaves room for a whole completion."""
+    limits = position_limits(config, data)
+    check_room("data.train", data.train_prompts, data.sampling, "data.sampling", limits)
+    check_task_lengths([data.val_task], config, data)
 
 
-def check_lengths(data: RolloutDataModule, config: Any, training: bool = True) -> None:
-    """Every prompt leaves room for a whole completion within the model's positions and the engine's own limit."""
+def check_task_lengths(tasks: Sequence[Task], config: Any, data: RolloutDataModule) -> None:
+    """Every problem leaves room for a whole completion."""
+    limits = position_limits(config, data)
+    for task in tasks:
+        setting = "data.val_sampling" if task.name == VALIDATION else f"{task.place}.sampling"
+        check_room(task.place, task.prompts, task.sampling, setting, limits)
+
+
+def position_limits(config: Any, data: RolloutDataModule) -> list[tuple[int, str]]:
+    """The longest prompt and completion together, and what sets it. ValueError where the engine's is the larger."""
     own = getattr(config, "max_position_embeddings", None)
     engine = getattr(data.collector.engine, "max_model_len", None)
     if own is not None and engine is not None and engine > own:
         raise ValueError(f"data.engine.max_model_len={engine} is above the model's {own} positions; give at most {own}")
-    splits: list[tuple[str, Sequence[Prompt], Sampling, str]] = [
-        ("val", data.val_prompts.prompts, data.val_sampling, "val_sampling")
-    ]
-    if training:
-        splits.insert(0, ("train", data.train_prompts.prompts, data.sampling, "sampling"))
     limits = [(own, "the model's max_position_embeddings"), (engine, "data.engine.max_model_len")]
-    for limit, of in ((int(n), what) for n, what in limits if n is not None):
-        for name, prompts, sampling, setting in splits:
-            over = [p for p in prompts if len(p.token_ids) + sampling.max_tokens > limit]
-            if over:
-                longest = max(len(p.token_ids) for p in prompts)
-                room = limit - sampling.max_tokens
-                fits = f"data.max_prompt_tokens: {room} to leave them out, or " if room > 0 else ""
-                raise ValueError(
-                    f"{len(over)} of {len(prompts)} prompts of data.{name} (longest {longest} tokens) with "
-                    f"data.{setting}.max_tokens={sampling.max_tokens} are longer than {limit}, {of}: "
-                    f"{some([p.id for p in over])}; give {fits}a smaller max_tokens"
-                )
+    return [(int(n), what) for n, what in limits if n is not None]
+
+
+def check_room(
+    name: str, encoded: EncodedPrompts, sampling: Sampling, setting: str, limits: Sequence[tuple[int, str]]
+) -> None:
+    """Every prompt leaves room for a whole completion within the limits; setting: where the sampling is given."""
+    prompts = encoded.prompts
+    for limit, of in limits:
+        over = [p for p in prompts if len(p.token_ids) + sampling.max_tokens > limit]
+        if over:
+            longest = max(len(p.token_ids) for p in prompts)
+            room = limit - sampling.max_tokens
+            fits = f"data.max_prompt_tokens: {room} to leave them out, or " if room > 0 else ""
+            raise ValueError(
+                f"{len(over)} of {len(prompts)} prompts of {name} (longest {longest} tokens) with "
+                f"{setting}.max_tokens={sampling.max_tokens} are longer than {limit}, {of}: "
+                f"{some([p.id for p in over])}; give {fits}a smaller max_tokens"
+            )
 
 
 def some(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The command `gapo-lit`: train and validate from recipes, check a recipe, list the parts it may name."""
+"""The command `gapo-lit`: train and evaluate from recipes, check a recipe, list the parts it may name."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from gapo_lit import __version__
 from gapo_lit.registry import near_misses
 
-COMMANDS = ("fit", "validate", "components")
+COMMANDS = ("fit", "validate", "test", "components")
 
 HELP = """\
 usage: gapo-lit COMMAND [options]
 
   fit         train; --dry-run checks the whole recipe in seconds without loading a model
-  validate    pass@k of a model or, with --ckpt_path, of a checkpoint
+  validate    pass@k of a model or, with --ckpt_path, of a checkpoint, on the validation data
+  test        the same on every benchmark of the recipe, which never choose a checkpoint
   components  the parts a recipe may name, with settings, defaults and sources (--kind clip for one kind)
 
   gapo-lit fit --config recipes/quickstart.yaml
+  gapo-lit test --config recipes/quickstart.yaml --config recipes/benchmark/math500.yaml --out results/
   gapo-lit fit --config recipes/base.yaml --config recipes/clip/gapo.yaml --model.clip.eps_max 5.25e-3 --dry-run
 
 Later recipes lie over earlier ones, and flags over all of them. `gapo-lit COMMAND --help` lists a command's options.

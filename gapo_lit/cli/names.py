@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from gapo_lit import registry
@@ -42,6 +42,11 @@ def _check_value(hint: Any, value: Any, path: str) -> None:
     if isinstance(value, list):
         for index, item in enumerate(value):
             _check_value(hint, item, f"{path}[{index}]")
+        return
+    by_name = _mapped(hint)
+    if by_name is not None and isinstance(value, dict) and CLASS not in value:
+        for name, item in value.items():
+            _check_value(by_name, item, f"{path}.{name}")
         return
     bases = list(dict.fromkeys(_classes(hint)))
     if isinstance(value, dict) and CLASS in value:
@@ -121,6 +126,12 @@ def _parameters(owner: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
 
 
 _VARIADIC = {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
+
+
+def _mapped(hint: Any) -> Any:
+    """What a mapping's values are, where a hint accepts a mapping with free names; None where it does not."""
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return next((get_args(part)[1] for part in parts if get_origin(part) in (dict, Mapping) and get_args(part)), None)
 
 
 def _classes(hint: Any) -> Iterator[type]:

@@ -1,4 +1,4 @@
-"""`fit` and `validate`: a LightningCLI that composes recipes, explains mistakes in them and checks before it runs."""
+"""`fit`, `validate` and `test`: a LightningCLI that composes recipes, explains mistakes and checks before it runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import warnings
 from argparse import ArgumentError
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from gapo_lit import checks
-from gapo_lit.callbacks import RunLogger
+from gapo_lit.callbacks import EvaluationReport, RunLogger
+from gapo_lit.checks.contamination import write_shared
 from gapo_lit.cli import summary
 from gapo_lit.cli.complete import check_given, complete
 from gapo_lit.cli.flags import CommandLine, with_flags
@@ -30,6 +32,7 @@ from gapo_lit.cli.names import check_names
 from gapo_lit.cli.parts import load_parts
 from gapo_lit.cli.recipe import RecipeError, compose
 from gapo_lit.data import RolloutDataModule
+from gapo_lit.evaluation.store import StoreError
 from gapo_lit.module import PolicyModule
 
 DRY_RUN = "--dry-run"
@@ -40,7 +43,7 @@ REFUSALS = (ValueError, ImportError, OSError, MisconfigurationException)
 
 
 def run_command(command: str, arguments: Sequence[str]) -> int:
-    """Run `fit` or `validate`; a recipe that cannot be used is explained in one message, with status 2."""
+    """Run `fit`, `validate` or `test`; a recipe that cannot be used is explained in one message, with status 2."""
     dry_run = DRY_RUN in arguments
     _leave_out_noise()
     if dry_run:
@@ -76,6 +79,9 @@ class SavedRecipe(SaveConfigCallback):
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Hand it to the loggers beside the run folder's own, too."""
+        found = trainer.datamodule.found  # type: ignore[attr-defined]
+        if found and trainer.log_dir is not None:
+            write_shared(found, Path(trainer.log_dir) / "contamination.jsonl")
         recipe = yaml.safe_load(self.parser.dump(self.config, skip_unset=False))
         for logger in trainer.loggers[1:]:
             logger.log_hyperparams(recipe)
@@ -84,7 +90,7 @@ class SavedRecipe(SaveConfigCallback):
 class GapoCLI(LightningCLI):
     """Composes the recipes of a command line, parses, builds, checks and runs.
 
-    command: fit or validate. dry_run: stop after the checks, with a summary.
+    command: fit, validate or test. dry_run: stop after the checks, with a summary.
     """
 
     def __init__(self, command: str, line: CommandLine, dry_run: bool) -> None:
@@ -94,7 +100,7 @@ class GapoCLI(LightningCLI):
         super().__init__(
             PolicyModule,
             RolloutDataModule,
-            save_config_callback=None if dry_run else SavedRecipe,
+            save_config_callback=SavedRecipe if command == "fit" and not dry_run else None,
             save_config_kwargs={"overwrite": True},
             seed_everything_default=0,
             auto_configure_optimizers=False,
@@ -109,8 +115,8 @@ class GapoCLI(LightningCLI):
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
         """The command at hand alone, as building a parser takes a second; what a recipe gives elsewhere is left out."""
-        loaders = {"fit": {"train_dataloaders", "val_dataloaders"}, "validate": {"dataloaders"}}
-        return {self.command: {"model", "datamodule", *loaders[self.command]}}
+        loaders = {"train_dataloaders", "val_dataloaders"} if self.command == "fit" else {"dataloaders"}
+        return {self.command: {"model", "datamodule", *loaders}}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Settings of a run that belong to none of its parts."""
@@ -119,6 +125,22 @@ class GapoCLI(LightningCLI):
             type=bool,
             default=False,
             help="Run an adaptive clip with one update a rollout batch, where it can never bind.",
+        )
+        if self.command == "fit":
+            return
+        parser.add_argument(
+            "--out",
+            type=str | None,
+            default=None,
+            help="Folder for samples and results, runs/<recipe>-<command>/version_<N> by default; an evaluation that "
+            "stopped there goes on.",
+        )
+        parser.add_argument(
+            "--initial",
+            type=str | None,
+            default=None,
+            help="Folder of an earlier evaluation, of the policy that training began with: pass@1 is then reported by "
+            "initial solve rate, too.",
         )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -161,34 +183,44 @@ class GapoCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer with a CSV run folder always, first among its loggers, so that everything else goes there too."""
         config = self._get(self.config_init, "trainer")
-        kwargs["logger"] = self._loggers(config.get("logger")) if self.command == "fit" and not self.dry_run else False
+        kwargs["logger"] = False if self.dry_run else self._loggers(config.get("logger"))
         try:
-            return super().instantiate_trainer(**kwargs)
+            trainer = super().instantiate_trainer(**kwargs)
         except (MisconfigurationException, TypeError) as error:
             if not (self.dry_run and _other_machine(config)):
                 raise RecipeError(f"trainer: {error}") from error
             summary.warning(f"this machine cannot run the recipe, only check it: {error}")
             return Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False)
+        if self.command != "fit" and not self.dry_run:
+            trainer.callbacks.append(self._report())  # type: ignore[attr-defined]
+        return trainer
+
+    def _report(self) -> EvaluationReport:
+        name = f"{self.line.name}-{self.command}"
+        try:
+            recipe = self._parser(self.command).dump(self.config[self.command], skip_unset=False)
+            return EvaluationReport(name, self._get(self.config, "out"), self._get(self.config, "initial"), recipe)
+        except (OSError, ValueError) as error:
+            raise RecipeError(f"--initial: {error}") from error
 
     def _loggers(self, given: Any) -> list[Any]:
+        """The recipe's loggers, behind a run folder of our own where something is trained."""
         others = given if isinstance(given, list) else [] if given in (None, True, False) else [given]
         ours = [logger for logger in others if isinstance(logger, RunLogger)]
         rest = [logger for logger in others if not isinstance(logger, RunLogger)]
-        return [*(ours or [RunLogger(name=self.line.name)]), *rest]
+        return [*(ours or [RunLogger(name=self.line.name)]), *rest] if self.command == "fit" else rest
 
     def before_fit(self) -> None:
         """Check everything, before anything slow."""
         self._check(lambda: checks.check_fit(self.model, self.datamodule, self._settings()))
-        try:
-            checks.check_installed(self.datamodule)
-        except ValueError as error:
-            if not self.dry_run:
-                raise RecipeError(str(error)) from error
-            _once(f"this machine cannot run the recipe, only check it: {error}")
 
     def before_validate(self) -> None:
         """Check what validation needs."""
-        self._check(lambda: checks.check_validate(self.model, self.datamodule, self._settings()))
+        self._check(lambda: checks.check_evaluation(self.model, self.datamodule, "validate"))
+
+    def before_test(self) -> None:
+        """Check what the benchmarks need."""
+        self._check(lambda: checks.check_evaluation(self.model, self.datamodule, "test"))
 
     def fit(self, **kwargs: Any) -> None:
         """Train, or stop at what a dry run has to say."""
@@ -198,12 +230,20 @@ class GapoCLI(LightningCLI):
         """Validate, or stop at what a dry run has to say."""
         self._run(self.trainer.validate, kwargs)
 
+    def test(self, **kwargs: Any) -> None:
+        """Evaluate the benchmarks, or stop at what a dry run has to say."""
+        self._run(self.trainer.test, kwargs)
+
     def _run(self, loop: Callable[..., Any], kwargs: dict[str, Any]) -> None:
         if self.dry_run:
             summary.dry_run(self)
             return
+        if self.command != "fit":
+            kwargs["verbose"] = False  # the report says it
         try:
             loop(**kwargs)
+        except StoreError as error:
+            raise RecipeError(str(error)) from error
         except SIGTERMException:
             # Lightning's own ends the process with status 0, as if the run had finished.
             sys.exit(128 + signal.SIGTERM)
@@ -215,6 +255,12 @@ class GapoCLI(LightningCLI):
             raise RecipeError(str(error)) from error
         for text in warnings:
             _once(text)
+        try:
+            checks.check_installed(self.datamodule)
+        except ValueError as error:
+            if not self.dry_run:
+                raise RecipeError(str(error)) from error
+            _once(f"this machine cannot run the recipe, only check it: {error}")
 
     def _settings(self) -> checks.RunSettings:
         config = self._get(self.config_init, "trainer")
@@ -244,6 +290,6 @@ def _other_machine(config: Any) -> bool:
 def _readable(error: Exception) -> str:
     """The parser's own words on one line, keys as a recipe has them."""
     message = " ".join((error.message if isinstance(error, ArgumentError) else str(error)).split())
-    for prefix in ('Parser key "fit.', 'Parser key "validate.', 'Parser key "'):
+    for prefix in ('Parser key "fit.', 'Parser key "validate.', 'Parser key "test.', 'Parser key "'):
         message = message.replace(prefix, '"')
     return message

@@ -28,7 +28,8 @@ def dry_run(cli: GapoCLI) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for section in (_parts(cli), _sizes(cli), _numbers(cli)):
+    training = (_sizes, _numbers) if cli.command == "fit" else (_tasks,)
+    for section in (_parts(cli), *(rows(cli) for rows in training)):
         for name, value in section:
             table.add_row(name, value)
         table.add_row("", "")
@@ -71,6 +72,25 @@ def _sizes(cli: GapoCLI) -> list[tuple[str, str]]:
     for name, encoded in (("training prompts", data.train_prompts), ("validation prompts", data.val_prompts)):
         longest = max(len(prompt.token_ids) for prompt in encoded.prompts)
         rows.append((name, f"{encoded.counts}; the longest has {longest} tokens"))
+    return rows
+
+
+def _tasks(cli: GapoCLI) -> list[tuple[str, str]]:
+    """What is evaluated, and how much has to be sampled for it."""
+    rows = []
+    for task in cli.datamodule.tasks(cli.command):
+        count, sampling = len(task.prompts.prompts), task.sampling
+        how = (
+            "greedy" if sampling.temperature == 0 else f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}"
+        )
+        most = count * task.samples * sampling.max_tokens
+        rows.append(
+            (
+                task.name,
+                f"{task.prompts.counts} × {task.samples}, {how}, at most {most:,} sampled tokens; "
+                f"{type(task.reward).__name__}",
+            )
+        )
     return rows
 
 

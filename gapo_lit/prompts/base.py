@@ -7,8 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
+from gapo_lit.prompts.words import normalised
 from gapo_lit.registry import kind
 from gapo_lit.types import Example
+
+__all__ = ["PromptSource", "Split", "check_side", "check_split", "normalised", "side"]
 
 Split = Literal["train", "validation"]
 
@@ -21,6 +24,11 @@ class PromptSource(ABC):
     def examples(self) -> Sequence[Example]:
         """All of them, the same ones in the same order at every call, with unique ids."""
 
+    @property
+    def counts(self) -> str:
+        """What the source read and left out, as words for a log line; empty where it left out nothing."""
+        return ""
+
 
 def side(question: str, validation_fraction: float) -> Split:
     """The split a question belongs to, decided by a hash of its canonical text alone.
@@ -30,11 +38,6 @@ def side(question: str, validation_fraction: float) -> Split:
     """
     digest = hashlib.sha256(question.encode("utf-8", "surrogatepass")).digest()
     return "validation" if int.from_bytes(digest[:8], "big") < validation_fraction * 2**64 else "train"
-
-
-def normalised(question: str) -> str:
-    """A question without case and spacing, by which two rows are told to be one."""
-    return " ".join(question.casefold().split())
 
 
 def check_split(split: str, size: int, validation_fraction: float) -> None:

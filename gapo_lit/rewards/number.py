@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 from gapo_lit.registry import register
 from gapo_lit.rewards.base import Reward, paired, refuse_golds
-from gapo_lit.rewards.text import last_number, whole_number_text
+from gapo_lit.rewards.text import last_number, plain_number, whole_number_text
 from gapo_lit.types import Completion, Example, Prompt, Verdict
 
 
@@ -15,8 +15,9 @@ from gapo_lit.types import Completion, Example, Prompt, Verdict
 class LastNumber(Reward):
     """1 where the last number of the completion equals the gold number, else 0.
 
-    "1,234" is 1234, "3." is 3, "7-3" ends in 3. Numbers are compared exactly unless tolerance > 0, the largest absolute
-    difference still counted as equal. A completion without a number is incorrect.
+    "1,234" is 1234, "3." is 3, "7-3" ends in 3. Numbers are compared exactly, at any size, unless tolerance > 0, the
+    largest absolute difference still counted as equal. A completion without a number is incorrect. A verdict's answer
+    is the number in one spelling: 1,000.0 and 1e3 are "1000".
     """
 
     def __init__(self, tolerance: float = 0.0) -> None:
@@ -39,9 +40,8 @@ class LastNumber(Reward):
         got = last_number(text)
         if got is None:
             return Verdict.of(False, "no number")
-        # Far-apart exponents would be padded to equal length by a subtraction, so equality is asked first.
-        right = got == want or (self.tolerance > 0 and abs(float(got) - float(want)) <= float(self.tolerance))
-        return Verdict.of(right, "" if right else f"last number {str(got)[:40]}")
+        right = got == want or (self.tolerance > 0 and _apart(got, want) <= self.tolerance)
+        return Verdict.of(right, "" if right else f"last number {str(got)[:40]}", answer=plain_number(got))
 
 
 @register(source="exact match")
@@ -53,7 +53,8 @@ class ExactMatch(Reward):
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[Completion]) -> list[Verdict]:
         """See Reward; never without a verdict."""
-        return [Verdict.of(self._key(p.example.answer) == self._key(c.text)) for p, c in paired(prompts, completions)]
+        said = [(self._key(p.example.answer), self._key(c.text)) for p, c in paired(prompts, completions)]
+        return [Verdict.of(gold == text, answer=text or None) for gold, text in said]
 
     def check(self, examples: Sequence[Example]) -> None:
         """ValueError naming rows with an empty gold."""
@@ -63,6 +64,13 @@ class ExactMatch(Reward):
 
     def _key(self, text: str) -> str:
         return text.strip().casefold() if self.ignore_case else text.strip()
+
+
+def _apart(a: Decimal, b: Decimal) -> Decimal:
+    """|a − b|, exactly: 1,000 digits and exponents of four, as the numbers of a text may have, fit the precision."""
+    with localcontext() as context:
+        context.prec = 50_000
+        return abs(a - b)
 
 
 def _no_number(gold: str) -> str | None:

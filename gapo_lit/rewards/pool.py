@@ -25,11 +25,22 @@ START_LIMIT = 120.0  # seconds; a loaded machine may take long to import a grade
 class WorkerPool:
     """`workers` processes of `python -m module`, started when first needed.
 
-    time_limit: seconds of wall clock a request may take; memory_mb: address space of a worker.
-    `module` ends in a call of `gapo_lit.rewards.worker.serve`.
+    time_limit: seconds of wall clock a request may take; memory_mb: address space of a worker. arguments: more words of
+    its command line, after those that `serve` reads. budget: seconds that the requests of one map() may lose in total
+    by running over the limit; after that the rest of them fail unasked (None: no such bound). `module` ends in a call
+    of `gapo_lit.rewards.worker.serve`.
     """
 
-    def __init__(self, module: str, *, workers: int, time_limit: float, memory_mb: int) -> None:
+    def __init__(
+        self,
+        module: str,
+        *,
+        workers: int,
+        time_limit: float,
+        memory_mb: int,
+        arguments: Sequence[str] = (),
+        budget: float | None = None,
+    ) -> None:
         if workers < 1:
             raise ValueError(f"workers={workers} can grade nothing; give at least 1")
         if not 0 < time_limit < float("inf"):
@@ -37,6 +48,8 @@ class WorkerPool:
         if memory_mb < 256:
             raise ValueError(f"memory_mb={memory_mb} does not hold a grader; give at least 256")
         self.module, self.count, self.time_limit, self.memory_mb = module, workers, time_limit, memory_mb
+        self.arguments, self.budget = tuple(arguments), budget
+        self._lost = 0.0  # seconds, of the map() that runs
         self._workers: list[_Worker] = []
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -71,9 +84,14 @@ class WorkerPool:
     def _run(self, requests: Sequence[Mapping[str, Any]]) -> list[Answer]:
         answers: dict[int, Answer] = {}
         waiting = deque(range(len(requests)))
+        self._lost = 0.0
         while len(answers) < len(requests):
+            if waiting and self.budget is not None and self._lost >= self.budget:
+                failure = f"not graded: requests of the same batch ran {self._lost:.0f} s over their time limit"
+                answers.update({task: {"failure": failure} for task in waiting})
+                waiting.clear()
             for _ in range(min(self.count, len(requests) - len(answers)) - len(self._workers)):
-                self._workers.append(_Worker(self.module, self.memory_mb, self.time_limit))
+                self._workers.append(_Worker(self.module, self.memory_mb, self.time_limit, self.arguments))
             for worker in list(self._workers):
                 if worker.idle and waiting:
                     task = waiting.popleft()
@@ -98,6 +116,7 @@ class WorkerPool:
                     answers[task], worker.task = answer, None
             elif time.monotonic() >= worker.deadline:
                 failure = f"time limit of {self.time_limit:g} s"
+                self._lost += self.time_limit
             if failure is not None:
                 self._drop(worker)
                 if not worker.ready:
@@ -113,7 +132,7 @@ class WorkerPool:
 class _Worker:
     """One process; `task` is the request it is at, `ready` whether its imports are done."""
 
-    def __init__(self, module: str, memory_mb: int, time_limit: float) -> None:
+    def __init__(self, module: str, memory_mb: int, time_limit: float, arguments: Sequence[str]) -> None:
         self.task: int | None = None
         self.ready = False
         self.deadline = time.monotonic() + START_LIMIT
@@ -123,7 +142,7 @@ class _Worker:
             path = os.pathsep.join(p or os.getcwd() for p in sys.path)
             self.process = subprocess.Popen(
                 # The safe path keeps the working directory out: a file of the user's could shadow an import.
-                [sys.executable, "-P", "-m", module, str(fd), str(memory_mb), str(int(2 * time_limit) + 5)],
+                [sys.executable, "-P", "-m", module, str(fd), str(memory_mb), str(int(2 * time_limit) + 5), *arguments],
                 pass_fds=[fd],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 # A comma groups thousands only where every group has three digits: "1,234" is one number, "1,2,34" is three. A minus is
 # a sign only where no operand stands before it: "7-3" ends in 3, "= -3" in −3.
@@ -36,6 +36,16 @@ def whole_number_text(text: str) -> Decimal | None:
     """The number that the whole text is, blanks aside; None where it is anything else."""
     match = _NUMBER.fullmatch(text.strip().removesuffix("."))
     return None if match is None else _decimal(match.group())
+
+
+def plain_number(value: Decimal) -> str:
+    """A number in one spelling, whatever zeros, commas or exponent it was written with."""
+    if value == 0:
+        return "0"
+    with localcontext() as context:
+        context.prec = 2 * _LONGEST  # no digit is rounded off
+        value = value.normalize()
+        return f"{value:f}" if abs(value.adjusted()) < 30 else f"{value:e}"
 
 
 def _decimal(digits: str) -> Decimal | None:

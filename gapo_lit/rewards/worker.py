@@ -24,8 +24,11 @@ _REFUSED = (
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]], *, guarded: bool = True) -> None:
     """Answer requests until the other side is gone; call it when every import is done.
+
+    guarded: refuse processes, sockets and files to write; False for code that is trusted with them, such as a user's
+    own reward.
 
     The command line is (fd of the connection, address space in MB, CPU seconds a request), as WorkerPool writes it. The
     pool kills a worker that takes too long; one that outlives its trainer inside a computation is ended by SIGPROF,
@@ -36,7 +39,8 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.dont_write_bytecode = True
-    sys.addaudithook(_audit)
+    if guarded:
+        sys.addaudithook(_audit)
     with contextlib.suppress(EOFError, OSError):
         link.send_bytes(b"{}")
         while True:

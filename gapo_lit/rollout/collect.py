@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-from gapo_lit.rewards.base import Reward
+from gapo_lit.rewards.base import Reward, graded
 from gapo_lit.rollout.engine import Engine, EngineError, request_seed
 from gapo_lit.rollout.sync import sync_weights, verify_sync
 from gapo_lit.types import Completion, Prompt, Rollout, Sampling
@@ -74,9 +74,15 @@ class Collector:
                 verify_sync(self.engine, policy.score, tokens, by=by, temperature=temperature)
 
     def collect(
-        self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, purpose: str, positions: Sequence[int]
+        self,
+        prompts: Sequence[Prompt],
+        samples: int,
+        sampling: Sampling,
+        purpose: str,
+        positions: Sequence[int],
+        reward: Reward | None = None,
     ) -> list[Rollout]:
-        """`samples` graded rollouts of each prompt, group by group.
+        """`samples` rollouts of each prompt, group by group, graded by `reward` where it is not the run's own.
 
         Seeds follow from the run's seed, `purpose` and a prompt's position in it, so they differ between prompts,
         steps and runs, and do not depend on how prompts are spread over ranks.
@@ -87,11 +93,9 @@ class Collector:
             drawn = self.engine.generate([prompt.token_ids for prompt in prompts], sampling, samples, seeds)
         check_completions(drawn, len(prompts), samples)
         pairs = [(group, completion) for group, completions in enumerate(drawn) for completion in completions]
+        grader = self.reward if reward is None else reward
         with self.phase("reward", count):
-            verdicts = self.reward([prompts[group] for group, _ in pairs], [completion for _, completion in pairs])
-        if len(verdicts) != count:
-            name = type(self.reward).__name__
-            raise ValueError(f"{name} gave {len(verdicts)} verdicts for {count} completions; a reward gives one each")
+            verdicts = graded(grader, [prompts[group] for group, _ in pairs], [completion for _, completion in pairs])
         seconds = max(self.timings["time/generate"], 1e-9)
         self.timings["tokens_per_second"] = sum(len(c.token_ids) for _, c in pairs) / seconds
         self.timings["rollouts_per_second"] = len(pairs) / seconds

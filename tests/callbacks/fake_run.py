@@ -19,6 +19,7 @@ from gapo_lit.sharding import Collectives
 from gapo_lit.types import (
     ClipBounds,
     Completion,
+    EvaluationBatch,
     Example,
     GroupStats,
     MicroBatch,
@@ -111,8 +112,10 @@ class FakeData(L.LightningDataModule):
     def train_dataloader(self) -> FakeLoader:
         return FakeLoader(self, self.updates)
 
-    def val_dataloader(self) -> DataLoader[Rollout]:
-        return DataLoader(group_of(0, 2) + group_of(1, 3), batch_size=4, collate_fn=list)
+    def val_dataloader(self) -> DataLoader[EvaluationBatch]:
+        rollouts = group_of(0, 2) + group_of(1, 3)
+        cut = (tuple(rollouts[i : i + 4]) for i in range(0, len(rollouts), 4))
+        return DataLoader([EvaluationBatch("validation", (0, 1), part) for part in cut], batch_size=None)
 
 
 class FakePolicy(L.LightningModule):

@@ -7,8 +7,8 @@ import pytest
 from lightning_utilities.core.rank_zero import rank_zero_only
 
 from gapo_lit.callbacks import RunLogger
-from gapo_lit.callbacks.files import replacing
 from gapo_lit.callbacks.history import read_history
+from gapo_lit.files import replacing
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -285,19 +285,3 @@ def test_check_of_a_training_set_with_known_faults():
         MathVerify().check(rows_of("deepscaler_sub.jsonl"))
     for name in ("math500.jsonl", "aime24.jsonl", "olympiadbench.jsonl", "gsm8k_test.jsonl"):
         MathVerify().check(rows_of(name))
-
-
-@pytest.mark.parametrize("wording", [r"Thus the value is $\boxed{%s}$.", "The answer is $%s$."])
-def test_every_gold_of_math500_equals_itself(reward, wording):
-    rows = rows_of("math500.jsonl")
-    prompts = [Prompt(r, (1,), "?") for r in rows]
-    verdicts = reward(prompts, [say(wording % r.answer) for r in rows])
-    assert [(r.id, r.answer, v.reason) for r, v in zip(rows, verdicts, strict=True) if v.kind != "correct"] == []
-
-
-def test_golds_of_math500_differ_from_each_other(reward):
-    rows = rows_of("math500.jsonl")[:150]
-    shifted = rows[1:] + rows[:1]
-    verdicts = reward([Prompt(r, (1,), "?") for r in rows], [say(rf"\boxed{{{s.answer}}}") for s in shifted])
-    wrong = [(r.answer, s.answer) for r, s, v in zip(rows, shifted, verdicts, strict=True) if v.kind != "incorrect"]
-    assert [pair for pair in wrong if pair[0] != pair[1]] == [("5", "x=5")]  # one of them leaves out what it solved for

@@ -70,6 +70,10 @@ def test_tolerance():
     assert LastNumber()(*third)[0].kind == "incorrect"
     assert LastNumber(tolerance=1e-4)(*third)[0].kind == "correct"
     assert LastNumber(tolerance=1e-4)([ask("1")], [say("1e9999")])[0].kind == "incorrect"
+    close, far = LastNumber(tolerance=1), LastNumber(tolerance=0.5)
+    for gold, text in (("9007199254740993", "9007199254740992"), ("1" + "0" * 400, "9" * 400), ("0.3", "1.3")):
+        assert close([ask(gold)], [say(text)])[0].kind == "correct"
+        assert far([ask(gold)], [say(text)])[0].kind == "incorrect"  # as floats the first two pairs are one number
     with pytest.raises(ValueError, match="tolerance=-1"):
         LastNumber(tolerance=-1)
 
@@ -87,6 +91,14 @@ def test_check_names_the_rows():
     with pytest.raises(ValueError, match=r"2 of 3 .*b: empty.*c: not a number"):
         LastNumber().check(rows)
     LastNumber().check(rows[:1])
+
+
+def test_the_answer_is_one_text_however_it_is_written():
+    texts = ("1,000", "1000.00", "1e3", "01000", "so 1,000.")
+    assert {LastNumber()([ask("7")], [say(t)])[0].answer for t in texts} == {"1000"}
+    assert LastNumber()([ask("7")], [say("none")])[0].answer is None
+    assert {LastNumber()([ask("7")], [say(t)])[0].answer for t in ("0.50", ".5", "5e-1")} == {"0.5"}
+    assert ExactMatch(ignore_case=True)([ask("Blue")], [say(" BLUE\n")])[0].answer == "blue"
 
 
 def test_exact_match():
