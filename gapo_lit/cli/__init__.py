@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gapo_lit import __version__
 from gapo_lit.registry import near_misses
 
-COMMANDS = ("fit", "validate", "test", "components")
+COMMANDS = ("fit", "validate", "test", "branch", "components")
 
 HELP = """\
 usage: gapo-lit COMMAND [options]
@@ -16,10 +16,12 @@ usage: gapo-lit COMMAND [options]
   fit         train; --dry-run checks the whole recipe in seconds without loading a model
   validate    pass@k of a model or, with --ckpt_path, of a checkpoint, on the validation data
   test        the same on every benchmark of the recipe, which never choose a checkpoint
+  branch      go on from a checkpoint with a part changed, and with --twin also unchanged
   components  the parts a recipe may name, with settings, defaults and sources (--kind clip for one kind)
 
   gapo-lit fit --config recipes/quickstart.yaml
   gapo-lit test --config recipes/quickstart.yaml --config recipes/benchmark/math500.yaml --out results/
+  gapo-lit branch --from runs/quickstart/version_0/checkpoints/last.ckpt --config recipes/clip/gapo.yaml --twin
   gapo-lit fit --config recipes/base.yaml --config recipes/clip/gapo.yaml --model.clip.eps_max 5.25e-3 --dry-run
 
 Later recipes lie over earlier ones, and flags over all of them. `gapo-lit COMMAND --help` lists a command's options.
@@ -43,6 +45,10 @@ def main(args: Sequence[str] | None = None) -> int:
         from gapo_lit.cli.components import show_components
 
         return show_components(arguments[1:])
+    if command == "branch":
+        from gapo_lit.cli.branch import run_branch
+
+        return run_branch(arguments[1:])
     from gapo_lit.cli.run import run_command
 
     return run_command(command, arguments[1:])

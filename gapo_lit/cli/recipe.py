@@ -37,7 +37,7 @@ def compose(paths: Sequence[str | Path]) -> Tree:
     for path in paths:
         for file in _with_bases(Path(path), used, ()):
             used.append(file)
-            tree = overlay(tree, _own_settings(file))
+            tree = overlay(tree, own_settings(file))
     return tree
 
 
@@ -104,7 +104,8 @@ def _with_bases(path: Path, used: Sequence[Path], chain: tuple[Path, ...]) -> li
     return [*files, file]
 
 
-def _own_settings(file: Path) -> Tree:
+def own_settings(file: Path) -> Tree:
+    """What a recipe says itself, without its bases."""
     return {key: value for key, value in _load(file).items() if key != "extends"}
 
 

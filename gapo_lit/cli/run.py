@@ -127,6 +127,12 @@ class GapoCLI(LightningCLI):
             help="Run an adaptive clip with one update a rollout batch, where it can never bind.",
         )
         if self.command == "fit":
+            parser.add_argument(
+                "--lineage",
+                type=dict | None,
+                default=None,
+                help="Where a branch comes from; `gapo-lit branch` writes it.",
+            )
             return
         parser.add_argument(
             "--out",

@@ -11,6 +11,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ class SampleStore:
     """The samples of one evaluation in `folder`, of benchmarks that may be added later.
 
     policy: what tells the weights from others, in plain JSON values. Raises StoreError where the folder already holds
-    samples of another policy, or of other prompts or settings, and OSError where it cannot be written.
+    samples of another policy, or of other prompts or settings, and where it cannot be written.
     """
 
     def __init__(self, folder: Path, policy: Mapping[str, Any]) -> None:
@@ -68,7 +69,7 @@ class SampleStore:
         if settings.exists():
             _check_same(json.loads(settings.read_text(encoding="utf-8")), described, folder)
         elif write:
-            with replacing(settings) as path:
+            with _written(settings), replacing(settings) as path:
                 path.write_text(json.dumps(described, indent=2, sort_keys=True), encoding="utf-8")
         self._done[task.name] = {}
         for path in sorted(folder.glob("[!.]*.parquet")):  # a run that was killed leaves a hidden part of one
@@ -84,7 +85,8 @@ class SampleStore:
         if not rows:
             return
         name = f"{min(batch.positions):06d}-{uuid.uuid4().hex[:8]}.parquet"
-        with replacing(self.folder / batch.benchmark / name) as path:
+        place = self.folder / batch.benchmark / name
+        with _written(place), replacing(place) as path:
             parquet.write_table(pa.Table.from_pylist(rows, SCHEMA), path, compression="zstd")
 
     def _read(self, task: Task, path: Path) -> None:
@@ -99,6 +101,18 @@ class SampleStore:
             prompt = task.prompts.prompts[row["position"]]
             problems.setdefault(row["position"], []).append(_rollout(row, prompt))
         self._done[task.name] |= {p: rollouts for p, rollouts in problems.items() if len(rollouts) == task.samples}
+
+
+@contextmanager
+def _written(place: Path) -> Iterator[None]:
+    """What is to be done where a file cannot be written; what was written before stays."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{place} could not be written ({error.strerror or error}); free or mount what is missing, and the same "
+            "command goes on from what is there, or give another --out"
+        ) from error
 
 
 def describe(task: Task) -> dict[str, Any]:

@@ -40,6 +40,7 @@ _NO_UNIT = re.compile(
     r"billion|trillion|hundred|dozen)\b",
     re.IGNORECASE,
 )
+_LAST_UNIT = re.compile(r"(.*\S)\s*\\text\s*\{([A-Za-z ]+)\}\s*(?:\^\s*\{?[23]\}?)?", re.DOTALL)
 _REPEATING = re.compile(r"(-?)(\d*)\.(\d*)\\overline\s*\{(\d+)\}", re.ASCII)
 _FRACTION = re.compile(
     r"(?P<sign>-?)(?:(?P<whole>\d+)\s*(?=\\)|(?P<before>\d+)\s+(?=\d)|)"
@@ -85,6 +86,12 @@ def measured(text: str) -> tuple[str, str, bool]:
     if not _TURNED.search(text):
         text = _DEGREES.sub("", text)
     return text.removesuffix("%").strip(), "" if unit == "percent" else unit, percent
+
+
+def without_unit(answer: str) -> str | None:
+    r"""An answer of any shape without the unit in \text{…} that it ends in; None where it ends in none of the table."""
+    m = _LAST_UNIT.fullmatch(answer)
+    return m[1] if m is not None and m[2].strip().casefold() in _UNITS else None
 
 
 def number(text: str) -> Fraction | None:

@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Any
 
 from gapo_lit.rewards.math_answer import last_answer
+from gapo_lit.rewards.math_leaf import measured, without_unit
 from gapo_lit.rewards.math_same import canonical, same
 from gapo_lit.rewards.math_text import normal, shape
 from gapo_lit.rewards.math_value import DEEPEST
@@ -65,7 +66,10 @@ def judge(gold: str, text: str) -> tuple[bool, str, str | None]:
     if _depth(answer) > DEEPEST:
         return False, f"answer with brackets more than {DEEPEST} deep", None
     said = shape(normal(answer))
-    right = any(same(shape(normal(reading)), said) for reading in _readings(gold))
+    golds = [shape(normal(reading)) for reading in _readings(gold)]
+    right = any(same(reading, said) for reading in golds)
+    if not right and (bare := without_unit(normal(answer))) is not None:
+        right = any(same(reading, shape(bare)) for reading in golds if not measured(reading.text)[1])
     return right, "" if right else f"answer {_printable(answer[:80])!r}", _printable(canonical(said)) or None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from gapo_lit.evaluation.benchmark import Task
-from gapo_lit.evaluation.store import SampleStore, batch_of, weights_on_disk
+from gapo_lit.evaluation.store import SampleStore, StoreError, batch_of, weights_on_disk
 from gapo_lit.prompts import EncodedPrompts
 from gapo_lit.types import Completion, EvaluationBatch, Example, Prompt, Rollout, Sampling, Verdict
 from tests.fakes import ScriptedReward
@@ -103,6 +104,21 @@ def test_the_samples_are_a_table_that_others_can_read(tmp_path: Path) -> None:
         ("p1", 1, "none", "said"),
     ]
     assert json.loads((tmp_path / "bench" / "_settings.json").read_text())["samples"] == 2
+
+
+def test_a_folder_that_cannot_be_written_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"could not be written \(Not a directory\).* or give another --out"):
+        opened(tmp_path / "file", task())
+    store = opened(tmp_path / "folder", task())
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(parquet, "write_table", lambda *_, **__: full())
+    with pytest.raises(StoreError, match=r"could not be written \(No space left on device\); .*goes on"):
+        store.write(EvaluationBatch("bench", (0,), tuple(graded(task(), 0))))
+    assert [path.name for path in (tmp_path / "folder" / "bench").iterdir()] == ["_settings.json"]
 
 
 def test_new_weights_in_the_same_place_are_other_weights(tmp_path: Path) -> None:

@@ -166,11 +166,11 @@ def test_a_trainer_that_is_stopped_leaves_no_program(reward):
         for trainer in trainers:
             worker = int(trainer.stdout.readline().split()[0])
             wait_for(lambda worker=worker: len(descendants(worker)) >= 6)
-        everything = [pid for trainer in trainers for pid in descendants(trainer.pid)]
+        everything = {pid: born(pid) for trainer in trainers for pid in descendants(trainer.pid)}
         for trainer, number in zip(trainers, signals, strict=True):
             trainer.send_signal(number)
             trainer.wait(30)
-        wait_for(lambda: not any(map(running, everything)))
+        wait_for(lambda: not [pid for pid, at in everything.items() if at is not None and born(pid) == at])
     finally:
         for trainer in trainers:
             trainer.kill()
@@ -178,11 +178,13 @@ def test_a_trainer_that_is_stopped_leaves_no_program(reward):
             trainer.stdout.close()
 
 
-def running(pid):
+def born(pid):
+    """When a process started, in ticks since boot: its number may come again. None for one that is no more."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
+        return None
+    return None if state == "Z" else int(fields[18])
 
 
 def wait_for(condition, seconds=60):
