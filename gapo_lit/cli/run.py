@@ -70,6 +70,10 @@ def _leave_out_noise() -> None:
     warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec.`", category=FutureWarning)
     # vLLM makes a process group even for one process, and what is logged are values of all ranks already.
     warnings.filterwarnings("ignore", message="It is recommended to use `self.log")
+    # A checkpoint after so many updates is meant to hold what they made.
+    warnings.filterwarnings("ignore", message="Using ModelCheckpoint with manual optimization")
+    # A run that goes on from another's checkpoint has a folder of its own, and leaves that one's alone.
+    warnings.filterwarnings("ignore", message="The dirpath has changed from")
     hints = logging.getLogger("lightning.pytorch.utilities.rank_zero")
     hints.addFilter(lambda record: "litlogger" not in record.getMessage())
 
@@ -244,6 +248,7 @@ class GapoCLI(LightningCLI):
         if self.dry_run:
             summary.dry_run(self)
             return
+        _announce(self)
         if self.command != "fit":
             kwargs["verbose"] = False  # the report says it
         try:
@@ -273,6 +278,15 @@ class GapoCLI(LightningCLI):
         return checks.settings_of(config, self.world_size, self._get(self.config, "allow_unbound_clip"))
 
     @property
+    def steps(self) -> int:
+        """Optimizer steps of the run; -1 where the recipe does not say."""
+        trainer, data = self._get(self.config_init, "trainer"), self.datamodule
+        steps, epochs = trainer.get("max_steps") or -1, trainer.get("max_epochs") or -1
+        if steps < 0 and epochs > 0:
+            steps = epochs * (len(data.train_prompts.prompts) // data.prompts_per_batch) * data.updates_per_batch
+        return int(steps)
+
+    @property
     def world_size(self) -> int:
         """Ranks of the run: what the launcher says, else devices times nodes as the recipe gives them."""
         config = self._get(self.config_init, "trainer")
@@ -280,6 +294,11 @@ class GapoCLI(LightningCLI):
         if isinstance(devices, int) and devices > 0:
             return devices * int(config.get("num_nodes") or 1)
         return self.trainer.num_devices * self.trainer.num_nodes
+
+
+@rank_zero_only
+def _announce(cli: GapoCLI) -> None:
+    summary.estimate(cli)
 
 
 @rank_zero_only

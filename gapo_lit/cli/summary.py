@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import torch
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
+
+from gapo_lit.cli.estimate import engine_memory, gib, model_size, training_work, update_memory
 
 if TYPE_CHECKING:
     from gapo_lit.cli.run import GapoCLI
@@ -95,26 +98,40 @@ def _tasks(cli: GapoCLI) -> list[tuple[str, str]]:
 
 
 def _numbers(cli: GapoCLI) -> list[tuple[str, str]]:
-    data, trainer = cli.datamodule, cli.config[str(cli.subcommand)]["trainer"]
+    data = cli.datamodule
     batches = len(data.train_prompts.prompts) // data.prompts_per_batch
-    rows = [("an epoch", f"{batches} rollout batches, {batches * data.updates_per_batch} steps")]
-    steps = trainer.get("max_steps") or -1
-    if steps < 0 and (trainer.get("max_epochs") or -1) > 0:
-        steps = trainer["max_epochs"] * batches * data.updates_per_batch
+    return [("an epoch", f"{batches} rollout batches, {batches * data.updates_per_batch} steps"), *estimates(cli)]
+
+
+def estimates(cli: GapoCLI) -> list[tuple[str, str]]:
+    """What a training run will take, as far as its recipe tells: work, parameters, memory of a rank."""
+    data, trainer = cli.datamodule, cli.config[str(cli.subcommand)]["trainer"]
+    steps, rows = cli.steps, list[tuple[str, str]]()
     if steps > 0:
-        rollouts = -(-steps // data.updates_per_batch) * data.prompts_per_batch * data.group_size
-        most = rollouts * data.sampling.max_tokens
-        rows.append(("the run", f"{steps} steps, {rollouts:,} rollouts, at most {most:,} sampled tokens"))
-    parameters = _parameter_count(str(cli.model.model_name))
-    state = f"{parameters * 16 / 2**30:.1f} GiB"  # weights, gradients and Adam's two moments in float32
-    rows.append(("parameters", f"{parameters:,}; with gradients and AdamW {state} in float32, over all shards"))
+        sizes = (data.updates_per_batch, data.prompts_per_batch, data.group_size, data.sampling.max_tokens)
+        work = training_work(steps, *sizes)
+        run = f"{work.steps} steps, {work.rollouts:,} rollouts, at most {work.sampled_tokens:,} sampled tokens"
+        rows.append(("the run", run))
+    size = model_size(str(cli.model.model_name))
+    memory = update_memory(
+        size,
+        tokens=cli.model.micro_batch_tokens,
+        shards=cli.world_size if "FSDP" in str(trainer.get("strategy")).upper() else 1,
+        half=str(trainer.get("precision")).startswith("bf16"),
+        checkpointing=cli.model.gradient_checkpointing,
+    )
+    parts = f"{gib(memory.state)} weights, gradients and AdamW, {gib(memory.activations)} activations, "
+    parts += f"{gib(memory.logits)} logits"
+    device = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None
+    engine = engine_memory(data.collector.engine, size, device)
+    held = "" if engine is None else f"; the engine {gib(engine)}"
+    rows += [("parameters", f"{size.parameters:,}"), ("memory of a rank", f"about {gib(memory.total)}: {parts}{held}")]
+    if device is not None and memory.total + (engine or 0) > device:
+        rows.append(("", f"more than the device's {gib(device)}: shard over more ranks, or lower micro_batch_tokens"))
     return rows
 
 
-def _parameter_count(model: str) -> int:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    with torch.device("meta"):
-        built = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))  # type: ignore[no-untyped-call]
-        return sum(p.numel() for p in built.parameters())
+def estimate(cli: GapoCLI) -> None:
+    """One block of lines before a run starts."""
+    lines = [f"{name}: {value}" for name, value in (_tasks(cli) if cli.command != "fit" else estimates(cli))]
+    Console(stderr=True).print("estimate\n  " + "\n  ".join(lines), soft_wrap=True, highlight=False, markup=False)

@@ -218,7 +218,7 @@ def test_other_samples_and_threads_are_untouched(reward):
     results = {}
 
     def work(name):
-        results[name] = graded(reward, doubling(), HOSTILE["fork_bomb"][0], GOOD, HOSTILE["os_exit"][0], GOOD)
+        results[name] = graded(reward, doubling(), HOSTILE["fork_explosion"][0], GOOD, HOSTILE["os_exit"][0], GOOD)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
     for thread in threads:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from gapo_lit.evaluation.problems import problems_of
 from gapo_lit.evaluation.results import total_components
 from gapo_lit.rewards.ifeval import IFEval, followed, variants
 from gapo_lit.rewards.ifeval_instructions import row_checks
+from gapo_lit.rewards.ifeval_text import capital_words, language, language_detector, sentence_splitter, sentences
 from gapo_lit.types import Completion, EvaluationBatch, Example, Prompt, Rollout, Verdict
 
 GOLDEN = json.loads((Path(__file__).resolve().parents[1] / "golden" / "ifeval_verdicts.json").read_text())
+LENGTH = "length_constraints"
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "ifeval.jsonl"
 
 
@@ -86,6 +89,13 @@ def test_only_the_response_counts() -> None:
         (["punctuation:no_comma"], [], "row"),
         (["length_constraints:number_words"], [{"num_words": 3}], "relation"),
         (["keywords:existence"], [{"keyword": ["a"]}], "keyword"),
+        (["language:response_language"], [{"language": "zh"}], "zh-cn"),
+        (["length_constraints:number_paragraphs"], [{"num_paragraphs": 0}], "at least 1"),
+        (
+            [f"{LENGTH}:nth_paragraph_first_word"],
+            [{"num_paragraphs": 2, "nth_paragraph": 3, "first_word": "a"}],
+            "3 of 2",
+        ),
         ("import os", "[]", "neither JSON nor a Python literal"),
         ("__import__('os').system('touch M')", "[{}]", "neither JSON nor a Python literal"),
     ],
@@ -103,6 +113,91 @@ def test_columns_may_be_lists_json_or_python_text_with_unused_arguments() -> Non
     for encode in (lambda v: v, json.dumps, repr):
         prompt = row(encode(ids), encode(kwargs))
         assert (graded(prompt, "one two").kind, graded(prompt, "one").kind) == ("correct", "incorrect")
+
+
+def follows(id: str, text: str, **arguments: Any) -> bool:
+    return graded(row([id], [arguments]), text).kind == "correct"
+
+
+def test_where_we_differ_from_the_reference_on_purpose() -> None:
+    """Each row of the table in tests/golden/README.md that one response can show."""
+    letter = {"letter": "#", "let_frequency": 3, "let_relation": "at least"}
+    assert follows("keywords:letter_frequency", "# one # two #", **letter)
+    assert not follows("keywords:letter_frequency", "abc" * 99, **letter)
+    assert follows("keywords:existence", "I write c++.", keywords=["C++"])
+    assert not follows("keywords:existence", "abc", keywords=["a.c"])
+    assert follows("keywords:forbidden_words", "An ergo.", forbidden_words=["e.g"])
+    assert follows("detectable_format:multiple_sections", "Q&A (1", section_spliter="Q&A (", num_sections=1)
+    assert not follows("detectable_format:json_format", "[" * 100_000 + "]" * 100_000)
+    assert len(sentences("Hi. . . . Yo.")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("Dr. Smith left at 3.5 p.m. He was tired.", 2),
+        ("Really?!", 2),
+        ("Really?! Yes.", 2),
+        ("(He left.) She stayed.", 2),
+        ("He said “yes.” Then he left.", 1),  # curly quotes are no punctuation to NLTK 3.9
+        ("no end", 1),
+        ("", 0),
+    ],
+)
+def test_sentences_are_those_of_nltk(text: str, count: int) -> None:
+    assert len(sentences(text)) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("DON'T", 2),
+        ("DON’T", 2),
+        ("JOHN'S. Then", 1),
+        ("then JOHN'S.", 2),
+        ("NASA's WELL-KNOWN probe", 2),
+        ("COVID-19 I CANNOT", 4),
+        ("WORD—WORD A/B", 2),
+        ("DNA, RNA", 2),
+        ("1,000 No", 0),
+    ],
+)
+def test_capital_words_are_those_of_the_treebank(text: str, count: int) -> None:
+    assert capital_words(text) == count
+
+
+def test_a_long_text_is_counted_no_further_than_it_must_be() -> None:
+    for threshold in (1, 7, 400, 401, 3_000):
+        for relation in ("at least", "less than"):
+            want = (400 >= threshold) == (relation == "at least")
+            text = "The sun rose over HILLS. " * 400
+            assert follows(f"{LENGTH}:number_sentences", text, num_sentences=threshold, relation=relation) == want
+            capital = {"capital_frequency": threshold, "capital_relation": relation}
+            assert follows("change_case:capital_word_frequency", text, **capital) == want
+
+
+def test_the_language_is_always_the_same() -> None:
+    assert len({language("Hola, hello, hallo, ciao: banana radio hotel taxi.") for _ in range(20)}) == 1
+    assert language("123 !?") is None
+    assert follows("language:response_language", "123 !?", language="hi")  # as in the reference: nothing to tell by
+
+
+@pytest.mark.parametrize(
+    ("module", "id", "arguments"),
+    [
+        ("punkt", f"{LENGTH}:number_sentences", {"num_sentences": 3, "relation": "at least"}),
+        ("langdetect.detector_factory", "change_case:english_capital", {}),
+    ],
+)
+def test_what_is_not_installed_is_said_before_the_run(
+    monkeypatch: pytest.MonkeyPatch, module: str, id: str, arguments: dict[str, Any]
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    for load in (language_detector, sentence_splitter):
+        load.cache_clear()
+    with pytest.raises(ImportError, match=r"gapo-lit\[ifeval\]"):
+        IFEval().check([row([id], [arguments]).example])
+    IFEval().check([row(["punctuation:no_comma"], [{}]).example])
 
 
 HOSTILE = [
@@ -123,6 +218,9 @@ HOSTILE += [
     "*a" * 200_000,
     "***" * 200_000,
     "\u202e\u200f",
+    "p. " * 100_000,
+    "x's. " * 100_000,
+    "?! " * 100_000,
 ]
 
 
