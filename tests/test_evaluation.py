@@ -124,7 +124,9 @@ def test_other_settings_in_the_same_folder_are_refused(
     tested: Path, recipe: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["test", "--config", str(recipe), "--out", str(tested), "--data.val_samples", "2"]) == 2
-    assert "holds samples of another evaluation (samples 4 there, 2 now)" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "holds samples of another evaluation (samples 4 there, 2 now)" in said.err
+    assert "goes on from them" not in said.out
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_every_command_is_of_a_kind_that_is_tested() -> None:
-    ours = tuple(f"gapo-lit {command}" for command in ("fit", "validate", "test", "components"))
+    ours = tuple(f"gapo-lit {command}" for command in ("fit", "validate", "test", "branch", "components"))
     kinds = (*ours, "make ", "torchrun ", "sbatch ", ".venv/bin/pip install")
     assert COMMANDS
     assert [line for line in COMMANDS if not line.startswith(kinds)] == []
@@ -64,6 +64,13 @@ def test_evaluation_commands_resolve(
     words = [*shlex.split(test)[1:], "--model.model", model, *SMALL, "--dry-run"]
     assert main([*words, "--data.benchmarks", "null"]) == 2
     assert "data.benchmarks is empty" in capsys.readouterr().err
+
+
+def test_the_branch_line_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    """As far as its checkpoint, which is nowhere; test_branch.py runs one."""
+    (line,) = (c for c in COMMANDS if c.startswith("gapo-lit branch"))
+    assert main(shlex.split(line)[1:]) == 2
+    assert "there is no checkpoint" in capsys.readouterr().err
 
 
 def test_the_torchrun_line_resolves(

@@ -19,7 +19,7 @@ from gapo_lit.analysis.bootstrap import Interval
 from gapo_lit.callbacks.run_folder import RunLogger
 from gapo_lit.evaluation.problems import Problem
 from gapo_lit.evaluation.results import BUCKETS, BenchmarkResult, summarise
-from gapo_lit.evaluation.store import SampleStore, weights_on_disk
+from gapo_lit.evaluation.store import SampleStore, StoreError, weights_on_disk
 from gapo_lit.files import replacing
 
 RESULTS, PROBLEMS, SAMPLES = "results.json", "problems.csv", "samples"
@@ -70,8 +70,8 @@ class EvaluationReport(Callback):
         self._report(trainer, pl_module, "test")
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Say how to go on."""
-        if trainer.is_global_zero and self.folder is not None:
+        """Say how to go on, where that is not what the exception is about."""
+        if trainer.is_global_zero and self.folder is not None and not isinstance(exception, StoreError):
             print(f"graded samples are kept; the same command with --out {self.folder} goes on from them")
 
     def _report(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -34,12 +34,13 @@ from gapo_lit.cli.recipe import RecipeError, compose
 from gapo_lit.data import RolloutDataModule
 from gapo_lit.evaluation.store import StoreError
 from gapo_lit.module import PolicyModule
+from gapo_lit.rewards.sandbox import IsolationError
 
 DRY_RUN = "--dry-run"
 TRACEBACK = "GAPO_LIT_TRACEBACK"
 LOOK = "look for a section that is no mapping, or an interpolation of a key that is not there"
 # What a wrong setting raises while parts are built; anything else is a fault of the program and keeps its traceback.
-REFUSALS = (ValueError, ImportError, OSError, MisconfigurationException)
+REFUSALS = (ValueError, ImportError, OSError, MisconfigurationException, IsolationError)
 
 
 def run_command(command: str, arguments: Sequence[str]) -> int:

