@@ -1,1 +1,1 @@
-"""Analysis."""
+"""Statistics of runs, on plain numbers."""

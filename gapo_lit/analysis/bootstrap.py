@@ -1,6 +1,6 @@
 """Intervals over the problems of a benchmark: what another draw of such problems would have given.
 
-They say nothing of the spread between training runs, for which there are seeds (gapo_lit.analysis.verdict).
+They say nothing of the spread between training runs, for which there are seeds.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 Array = NDArray[np.float64]
+SAME = 1e-12  # figures closer than this are one
 DRAWN_AT_ONCE = 1 << 22  # problems of all resamples held in memory together: 32 MiB of indices
 
 
@@ -77,7 +78,7 @@ def bootstrap_means(
     tail = (1 - level) / 2
     draws = _resampled(values, resamples, seed)
     return [
-        _bca(column, shifts, tail) if np.ptp(column) else unvaried(float(column[0]), len(column), tail, support)
+        _bca(column, shifts, tail) if np.ptp(column) > SAME else unvaried(float(column[0]), len(column), tail, support)
         for column, shifts in zip(values.T, draws.T, strict=True)
     ]
 
@@ -95,7 +96,7 @@ def paired_bootstrap(
     """The mean of a − b over problems, with its BCa interval and the p-value that inverts it.
 
     a, b: problem id → figure, e.g. pass@1, of two runs on the same problems. unmatched: what to do about problems that
-    one run lacks: refuse, or drop and count. Swapping a and b only changes signs. The smallest p-value that `resamples`
+    one run lacks: refuse, or drop and count. Swapping a and b only changes signs, where they differ on average. The smallest p-value that `resamples`
     can show is near 2/resamples. Raises ValueError as `bootstrap_mean` does, and where no problem is common.
     """
     ids = sorted(a.keys() & b.keys())
@@ -115,7 +116,7 @@ def paired_bootstrap(
     sign = -1.0 if gaps.mean() < 0 else 1.0
     gaps = np.sort(sign * gaps)
     tail = (1 - level) / 2
-    if np.ptp(gaps):
+    if np.ptp(gaps) > SAME:
         shifts = _resampled(gaps[:, None], resamples, seed)[:, 0]
         found, p = _bca(gaps, shifts, tail), _bca_p(gaps, shifts)
     else:
@@ -158,10 +159,15 @@ def _checked(values: Array, resamples: int, level: float, support: tuple[float, 
 
 
 def _resampled(values: Array, resamples: int, seed: int) -> Array:
-    """Mean of each resample minus the mean of the values; (P, K) → (resamples, K)."""
+    """Mean of each resample minus the mean of the values; (P, K) → (resamples, K).
+
+    Rounded to 12 decimals: how a product of matrices rounds depends on where they lie in memory, and a few values have
+    many equal means, among which a quantile would jump.
+    """
     problems = len(values)
     centered = values - values.mean(0)
-    return np.concatenate([counts @ centered / problems for counts in _counts(problems, resamples, seed)])
+    parts = [counts @ centered / problems for counts in _counts(problems, resamples, seed)]
+    return np.round(np.concatenate(parts), 12)
 
 
 def _counts(problems: int, resamples: int, seed: int) -> Iterator[Array]:
