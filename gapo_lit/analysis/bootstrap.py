@@ -96,8 +96,9 @@ def paired_bootstrap(
     """The mean of a − b over problems, with its BCa interval and the p-value that inverts it.
 
     a, b: problem id → figure, e.g. pass@1, of two runs on the same problems. unmatched: what to do about problems that
-    one run lacks: refuse, or drop and count. Swapping a and b only changes signs, where they differ on average. The smallest p-value that `resamples`
-    can show is near 2/resamples. Raises ValueError as `bootstrap_mean` does, and where no problem is common.
+    one run lacks: refuse, or drop and count. Swapping a and b only changes signs, where they differ on average. The
+    smallest p-value that `resamples` can show is near 2/resamples. Raises ValueError as `bootstrap_mean` does, and where
+    no problem is common.
     """
     ids = sorted(a.keys() & b.keys())
     only_a, only_b = len(a) - len(ids), len(b) - len(ids)
