@@ -97,8 +97,8 @@ def paired_bootstrap(
 
     a, b: problem id → figure, e.g. pass@1, of two runs on the same problems. unmatched: what to do about problems that
     one run lacks: refuse, or drop and count. Swapping a and b only changes signs, where they differ on average. The
-    smallest p-value that `resamples` can show is near 2/resamples. Raises ValueError as `bootstrap_mean` does, and where
-    no problem is common.
+    smallest p-value that `resamples` can show is near 2/resamples. Raises ValueError as `bootstrap_mean` does, and
+    where no problem is common.
     """
     ids = sorted(a.keys() & b.keys())
     only_a, only_b = len(a) - len(ids), len(b) - len(ids)
