@@ -5,24 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.loggers import Logger, WandbLogger
 from rich.console import Console
 from rich.table import Table
 
 from gapo_lit.analysis.bootstrap import Interval
 from gapo_lit.callbacks.run_folder import RunLogger
+from gapo_lit.callbacks.terminal import terminal
 from gapo_lit.evaluation.problems import Problem
 from gapo_lit.evaluation.results import BUCKETS, BenchmarkResult, summarise
 from gapo_lit.evaluation.store import SampleStore, StoreError, weights_on_disk
 from gapo_lit.files import replacing
 
 RESULTS, PROBLEMS, SAMPLES = "results.json", "problems.csv", "samples"
+WIDE = 140  # characters of a table that goes to a file
 COLUMNS = ("benchmark", "position", "id", "samples", "graded", "correct", "reward", "tokens", "truncated", "majority")
 
 
@@ -92,10 +94,10 @@ class EvaluationReport(Callback):
             )
         about = {"model": module.model_name, "checkpoint": _checkpoint(trainer)}
         write(self.folder, problems, self.results, about)
-        for logger in trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                logger.experiment.summary.update(flat(self.results))
-        console = Console()
+        into_summaries(trainer.loggers, self.results)
+        console = terminal()
+        if not console.is_terminal:
+            console = Console(width=WIDE)
         console.print(table(self.results))
         if self.initial is not None:
             console.print(difficulty_table(self.results))
@@ -126,6 +128,13 @@ def solve_rates(folder: Path) -> dict[str, dict[str, float]]:
             if int(row["graded"]):
                 rates.setdefault(row["benchmark"], {})[row["id"]] = int(row["correct"]) / int(row["graded"])
     return rates
+
+
+def into_summaries(loggers: Iterable[Logger], results: Sequence[BenchmarkResult]) -> None:
+    """The figures into the summary of every W&B run."""
+    for logger in loggers:
+        if isinstance(logger, WandbLogger):
+            logger.experiment.summary.update(flat(results))
 
 
 def flat(results: Sequence[BenchmarkResult]) -> dict[str, Any]:
@@ -182,7 +191,7 @@ def difficulty_table(results: Sequence[BenchmarkResult]) -> Table:
 def _shown(interval: Interval | None) -> str:
     if interval is None or not math.isfinite(interval.estimate):
         return "–"
-    return f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    return f"{interval.estimate:.3f}\n[{interval.low:.3f}, {interval.high:.3f}]"
 
 
 def _checkpoint(trainer: Trainer) -> str | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from lightning.pytorch.loggers import CSVLogger, WandbLogger
 
-from gapo_lit.callbacks.evaluation import difficulty_table, flat, table
+from gapo_lit.callbacks.evaluation import difficulty_table, flat, into_summaries, table
 from gapo_lit.evaluation import results
 from gapo_lit.evaluation.problems import Problem
 from gapo_lit.evaluation.results import BUCKETS
@@ -82,6 +84,17 @@ def test_results_are_plain_json() -> None:
     full = summarise([problem(0, 2), problem(1, 3)], initial={"p0": 0.5}).as_json()
     assert math.isclose(full["pass_at"]["pass@1"]["estimate"], 0.625)
     assert full["by_difficulty"]["up to 3/4"]["problems"] == 1
+
+
+def test_figures_reach_the_summary_of_a_wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    logger = WandbLogger(save_dir=str(tmp_path), offline=True)
+    result = summarise([problem(0, 2), problem(1, 3)])
+    into_summaries([CSVLogger(str(tmp_path)), logger], [result])
+    summary = logger.experiment.summary
+    assert summary["test/bench/pass@1"] == result.pass_at[1].estimate
+    assert summary["test/bench/pass@4/high"] == result.pass_at[4].high
+    logger.experiment.finish()
 
 
 def test_problems_of_two_benchmarks_are_refused() -> None:
