@@ -168,7 +168,8 @@ def _resampled(values: Array, resamples: int, seed: int) -> Array:
     problems = len(values)
     centered = values - values.mean(0)
     parts = [counts @ centered / problems for counts in _counts(problems, resamples, seed)]
-    return np.round(np.concatenate(parts), 12)
+    shifts: Array = np.round(np.concatenate(parts), 12)
+    return shifts
 
 
 def _counts(problems: int, resamples: int, seed: int) -> Iterator[Array]:
