@@ -68,7 +68,7 @@ def often(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.slow) if rare else name
 
 
-@pytest.mark.parametrize("name", map(often, WHOLE))
+@pytest.mark.parametrize("name", [often(name) for name in WHOLE])
 def test_a_whole_recipe_resolves(name: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert dry_run([name], model) == 0, capsys.readouterr().err
     assert "The recipe is sound" in capsys.readouterr().out

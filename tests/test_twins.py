@@ -26,7 +26,7 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("name", "train", "val", "problems"),
     [
-        ("math", "gsm8k_train_2000.jsonl", "gsm8k_test.jsonl", 32),
+        ("math", "gsm8k_train_2000.jsonl", "gsm8k_test.jsonl", 16),
         ("code", "humaneval.jsonl", "humaneval.jsonl", None),
     ],
 )
