@@ -364,7 +364,9 @@ def _run_warnings(recwarn: pytest.WarningsRecorder) -> None:
 
 
 @pytest.mark.usefixtures("_run_warnings")
-def test_a_run_leaves_a_recipe_that_repeats_it(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_leaves_a_recipe_that_repeats_it(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     logger = write(tmp_path / "tb.yaml", (ROOT / "recipes" / "logger" / "tensorboard.yaml").read_text())
     command = ["fit", "--config", QUICKSTART, "--config", logger, "--model.model", model, *FEW, *RUN]
@@ -382,7 +384,11 @@ def test_a_run_leaves_a_recipe_that_repeats_it(model: str, tmp_path: Path, monke
     assert yaml.safe_load((again / "config.yaml").read_text()) == saved
 
     best = next((folder / "checkpoints").glob("last*.ckpt"))
-    assert main(["validate", "--config", str(folder / "config.yaml"), "--ckpt_path", str(best)]) == 0
+    validate = ["validate", "--config", str(folder / "config.yaml"), "--out", str(tmp_path / "out")]
+    assert main([*validate, "--ckpt_path", str(best)]) == 0
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["checkpoint"] == str(best)
+    assert main(validate) == 2, "samples of a checkpoint are not those of the model that training began with"
+    assert "(checkpoint " in capsys.readouterr().err
 
 
 class Interrupt(L.Callback):

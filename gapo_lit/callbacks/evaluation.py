@@ -33,16 +33,22 @@ class EvaluationReport(Callback):
 
     In `folder`: samples/<benchmark>/*.parquet as they are graded, problems.csv, and results.json with every figure. An
     evaluation that stopped goes on in the same folder. name: what a new folder is called, where folder is None.
-    recipe: kept as config.yaml.
+    checkpoint: whose weights are evaluated; Lightning has not said it yet where samples are looked for. recipe: kept as
+    config.yaml.
     initial: the folder of an earlier evaluation, of the policy that training began with; pass@1 is then reported by
     initial solve rate, too. Raises ValueError where the folder holds samples of other weights or settings, and
     FileNotFoundError where `initial` is no evaluation.
     """
 
     def __init__(
-        self, name: str, folder: str | None = None, initial: str | None = None, recipe: str | None = None
+        self,
+        name: str,
+        folder: str | None = None,
+        initial: str | None = None,
+        checkpoint: str | None = None,
+        recipe: str | None = None,
     ) -> None:
-        self.name, self.recipe = name, recipe
+        self.name, self.checkpoint, self.recipe = name, checkpoint, recipe
         self.folder = None if folder is None else Path(folder).expanduser()
         self.initial = None if initial is None else solve_rates(Path(initial).expanduser())
         self.results: list[BenchmarkResult] = []
@@ -55,7 +61,7 @@ class EvaluationReport(Callback):
         self.folder = trainer.strategy.broadcast(folder)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         model: Any = pl_module
-        policy = weights_on_disk(model.model_name, _checkpoint(trainer)) | {"seed": data.seed}
+        policy = weights_on_disk(model.model_name, self.checkpoint) | {"seed": data.seed}
         data.store = SampleStore(self.folder / SAMPLES, policy)
         for task in data.tasks(stage):
             data.store.open(task, write=trainer.is_global_zero)
@@ -92,7 +98,7 @@ class EvaluationReport(Callback):
             self.results.append(
                 summarise(own, figures=task.reward.figures, initial=initial, shares=shares, left_out=left_out)
             )
-        about = {"model": module.model_name, "checkpoint": _checkpoint(trainer)}
+        about = {"model": module.model_name, "checkpoint": self.checkpoint}
         write(self.folder, problems, self.results, about)
         into_summaries(trainer.loggers, self.results)
         console = terminal()
@@ -192,9 +198,3 @@ def _shown(interval: Interval | None) -> str:
     if interval is None or not math.isfinite(interval.estimate):
         return "–"
     return f"{interval.estimate:.3f}\n[{interval.low:.3f}, {interval.high:.3f}]"
-
-
-def _checkpoint(trainer: Trainer) -> str | None:
-    """What --ckpt_path named."""
-    path = trainer.ckpt_path
-    return None if path is None else str(path)

@@ -131,13 +131,13 @@ class GapoCLI(LightningCLI):
             default=False,
             help="Run an adaptive clip with one update a rollout batch, where it can never bind.",
         )
+        parser.add_argument(
+            "--lineage",
+            type=dict | None,
+            default=None,
+            help="Where a branch comes from; `gapo-lit branch` writes it.",
+        )
         if self.command == "fit":
-            parser.add_argument(
-                "--lineage",
-                type=dict | None,
-                default=None,
-                help="Where a branch comes from; `gapo-lit branch` writes it.",
-            )
             return
         parser.add_argument(
             "--out",
@@ -210,7 +210,8 @@ class GapoCLI(LightningCLI):
         name = f"{self.line.name}-{self.command}"
         try:
             recipe = self._parser(self.command).dump(self.config[self.command], skip_unset=False)
-            return EvaluationReport(name, self._get(self.config, "out"), self._get(self.config, "initial"), recipe)
+            given = {key: self._get(self.config, key) for key in ("out", "initial", "ckpt_path")}
+            return EvaluationReport(name, given["out"], given["initial"], given["ckpt_path"], recipe)
         except (OSError, ValueError) as error:
             raise RecipeError(f"--initial: {error}") from error
 
