@@ -20,7 +20,7 @@ from gapo_lit.callbacks.run_folder import RunLogger
 from gapo_lit.callbacks.terminal import terminal
 from gapo_lit.evaluation.problems import Problem
 from gapo_lit.evaluation.results import BUCKETS, BenchmarkResult, summarise
-from gapo_lit.evaluation.store import SampleStore, StoreError, weights_on_disk
+from gapo_lit.evaluation.store import SampleStore, StoreError, weights_on_disk, written
 from gapo_lit.files import replacing
 
 RESULTS, PROBLEMS, SAMPLES = "results.json", "problems.csv", "samples"
@@ -66,7 +66,8 @@ class EvaluationReport(Callback):
         for task in data.tasks(stage):
             data.store.open(task, write=trainer.is_global_zero)
         if self.recipe is not None and trainer.is_global_zero:
-            with replacing(self.folder / "config.yaml") as path:
+            place = self.folder / "config.yaml"
+            with written(place), replacing(place) as path:
                 path.write_text(self.recipe, encoding="utf-8")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -114,11 +115,13 @@ def write(
     folder: Path, problems: Sequence[Problem], results: Sequence[BenchmarkResult], about: Mapping[str, Any]
 ) -> None:
     """problems.csv, one row a problem, and results.json."""
-    with replacing(folder / PROBLEMS) as path, path.open("w", encoding="utf-8", newline="") as file:
+    place = folder / PROBLEMS
+    with written(place), replacing(place) as path, path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         rows.writeheader()
         rows.writerows({column: getattr(problem, column) for column in COLUMNS} for problem in problems)
-    with replacing(folder / RESULTS) as path:
+    place = folder / RESULTS
+    with written(place), replacing(place) as path:
         tree = {**about, "benchmarks": {result.name: result.as_json() for result in results}}
         path.write_text(json.dumps(tree, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 

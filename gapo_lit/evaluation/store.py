@@ -67,9 +67,9 @@ class SampleStore:
         described = {**self.policy, **describe(task)}
         settings = folder / SETTINGS
         if settings.exists():
-            _check_same(json.loads(settings.read_text(encoding="utf-8")), described, folder)
+            _check_same(_read_settings(settings), described, folder)
         elif write:
-            with _written(settings), replacing(settings) as path:
+            with written(settings), replacing(settings) as path:
                 path.write_text(json.dumps(described, indent=2, sort_keys=True), encoding="utf-8")
         self._done[task.name] = {}
         for path in sorted(folder.glob("[!.]*.parquet")):  # a run that was killed leaves a hidden part of one
@@ -86,7 +86,7 @@ class SampleStore:
             return
         name = f"{min(batch.positions):06d}-{uuid.uuid4().hex[:8]}.parquet"
         place = self.folder / batch.benchmark / name
-        with _written(place), replacing(place) as path:
+        with written(place), replacing(place) as path:
             parquet.write_table(pa.Table.from_pylist(rows, SCHEMA), path, compression="zstd")
 
     def _read(self, task: Task, path: Path) -> None:
@@ -104,7 +104,7 @@ class SampleStore:
 
 
 @contextmanager
-def _written(place: Path) -> Iterator[None]:
+def written(place: Path) -> Iterator[None]:
     """What is to be done where a file cannot be written; what was written before stays."""
     try:
         yield
@@ -141,6 +141,14 @@ def weights_on_disk(model: str, checkpoint: str | None) -> dict[str, Any]:
         weights = [f for f in files if f.suffix in (".safetensors", ".bin", ".pt", ".ckpt", ".distcp")]
         found[name] = [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in weights]
     return found
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise StoreError(f"{path} cannot be read ({error}); give another --out, or remove {path.parent}") from error
+    return found if isinstance(found, dict) else {}
 
 
 def _check_same(there: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path) -> None:

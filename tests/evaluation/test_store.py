@@ -87,6 +87,13 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert not opened(tmp_path, bench).done(bench)
 
 
+def test_damaged_settings_are_named_with_what_to_do(tmp_path: Path) -> None:
+    opened(tmp_path, task())
+    (tmp_path / "bench" / "_settings.json").write_text("{")
+    with pytest.raises(StoreError, match=r"_settings.json cannot be read .*; give another --out, or remove .*bench"):
+        opened(tmp_path, task())
+
+
 @pytest.mark.parametrize("text", ["\ud800 alone", "nul \0", "\x1b[2J", "\u202eRTL", ""])
 def test_hostile_text_is_kept(text: str, tmp_path: Path) -> None:
     bench = task(samples=1)
