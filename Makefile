@@ -5,9 +5,9 @@ PY := .venv/bin/python
 MODEL := models/SmolLM2-135M-Instruct
 
 # Tests run beside other work: two OpenMP threads on a busy machine can be twenty times slower than one.
-# A file stays in one process, as its tests share what is costly to make.
-TWO_AT_A_TIME := -n 2 --dist loadfile
 TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+# Two files of tests at a time; a file stays in one process, as its tests share what is costly to make.
+PARALLEL := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help install model quickstart test test-slow lint format clean
@@ -28,7 +28,7 @@ quickstart: model ## Train a small language model with GAPO and report what it l
 		set -x && .venv/bin/gapo-lit fit --config recipes/quickstart.yaml $$engine $(ARGS)
 
 test: install ## Run the tests
-	@$(TEST_ENV) $(PY) -m pytest $(TWO_AT_A_TIME) $(ARGS)
+	@$(TEST_ENV) $(PY) -m pytest $(PARALLEL) $(ARGS)
 
 test-slow: install ## Run the tests that take minutes each
 	@$(TEST_ENV) $(PY) -m pytest -m slow $(ARGS)
