@@ -34,6 +34,8 @@ def test_activations_and_logits_follow_from_the_tokens_of_a_micro_batch() -> Non
     assert again.activations == 2 * tokens * (28 * 1536 + layer)
     assert again.activations < whole.activations / 10
     assert update_memory(QWEN, tokens=tokens).logits == 2 * whole.logits
+    rows = update_memory(QWEN, tokens=tokens, row=4096, half=True)
+    assert rows.logits - whole.logits == 3 * 4 * 4096 * 151_936
     assert whole.total == whole.state + whole.activations + whole.logits
 
 
@@ -54,11 +56,12 @@ def test_the_size_of_a_model_is_read_without_its_weights(tmp_path: Path) -> None
 
 
 def test_the_engines_share() -> None:
-    gpu = SimpleNamespace(gpu_memory_utilization=0.4, kv_cache_gib=None)
+    gpu = SimpleNamespace(gpu_memory_utilization=0.4, kv_cache_gib=None, dtype="auto")
     assert engine_memory(gpu, QWEN, 80 * GIB) == pytest.approx(32 * GIB)
-    assert engine_memory(gpu, QWEN, None) is None
-    cpu = SimpleNamespace(gpu_memory_utilization=0.4, kv_cache_gib=2.0)
-    assert engine_memory(cpu, QWEN, None) == 4 * QWEN.parameters + 2 * GIB
+    assert engine_memory(gpu, QWEN, None) == 4 * QWEN.parameters + 2 * GIB
+    given = SimpleNamespace(gpu_memory_utilization=0.4, kv_cache_gib=4.0, dtype="auto")
+    assert engine_memory(given, QWEN, 80 * GIB) == 2 * QWEN.parameters + 4 * GIB
+    assert engine_memory(given, QWEN, None) == 4 * QWEN.parameters + 4 * GIB
     assert engine_memory(object(), QWEN, None) is None
     assert math.isclose(0.5 * GIB, 2**29)
     assert gib(2**20) == "1 MiB"

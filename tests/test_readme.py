@@ -94,10 +94,7 @@ def test_the_table_of_parts_is_complete() -> None:
     load_parts()
     rows = re.findall(r"^\| (\w+) \| ([A-Z][\w, ]+) \|$", README, re.MULTILINE)
     listed = {kind: set(names.split(", ")) for kind, names in rows if kind in registry.kinds()}
-    ours = {
-        kind: {c.name for c in registry.components(kind) if _part(c.cls)}
-        for kind in registry.kinds()
-    }
+    ours = {kind: {c.name for c in registry.components(kind) if _part(c.cls)} for kind in registry.kinds()}
     assert listed == ours
 
 

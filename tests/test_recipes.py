@@ -180,6 +180,35 @@ def test_an_algorithm_is_what_its_paper_says(name: str) -> None:
     assert {path.stem for path in (RECIPES / "algorithm").iterdir()} == COMPOSITIONS.keys()
 
 
+SEQUENCE_BOUNDS = {"qwen2.5-math-1.5b": (3e-3, 5e-3), "llama-3.2-3b-instruct": (3e-3, 5e-3)}
+SEQUENCE_BOUNDS["r1-distill-qwen-1.5b"] = (7e-5, 3e-4)
+
+
+@pytest.mark.parametrize("model", SEQUENCE_BOUNDS)
+@pytest.mark.parametrize("method", sorted(COMPOSITIONS.keys() - {"dapo", "cispo"}))
+def test_the_papers_runs_are_its_methods_on_its_models(method: str, model: str) -> None:
+    """Each method's parts, with the bounds, lengths and samples of the model."""
+    recipe = f"paper/{model}/{method}.yaml"
+    ratio, advantage, surrogate, aggregation, clip = COMPOSITIONS[method]
+    low, high = SEQUENCE_BOUNDS[model]
+    if ratio == "SequenceRatio":
+        clip = [clip[0], low, low if method == "gspo_symmetric" else high]
+    found = parts(recipe)
+    assert [found[k] for k in ("ratio", "advantage", "surrogate", "aggregation", "clip")] == [
+        ratio, advantage, surrogate, aggregation, clip,
+    ]  # fmt: skip
+    data = compose([RECIPES / recipe])["data"]
+    r1 = model.startswith("r1")
+    mathematics = set(data["benchmarks"]) - {"ifeval"}
+    assert mathematics == {"aime24", "aime25", "amc", "math500", "minerva", "olympiadbench"}
+    samples = {data["benchmarks"][name].get("samples", data["val_samples"]) for name in mathematics}
+    assert samples == ({16} if r1 else {256})
+    assert (data["group_size"], data["prompts_per_batch"], data["prompts_per_update"]) == (8, 256, 64)
+    assert data["val"]["init_args"]["name"] == data["benchmarks"]["aime24"]["prompts"]["init_args"]["name"]
+    if r1:
+        assert data["val_sampling"] == {"temperature": 0.6, "max_tokens": 24576}
+
+
 @pytest.mark.parametrize("name", ["f_grpo", "f_gspo"])
 def test_a_required_setting_must_be_given(name: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["fit", "--config", str(RECIPES / "algorithm" / f"{name}.yaml"), "--model.model", model, *SMALL]

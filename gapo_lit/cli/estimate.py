@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 GIB = 2**30
+CPU_CACHE_GIB = 2.0  # what vLLM is given on a CPU where a recipe does not say
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,18 @@ class Memory:
 
 
 def update_memory(
-    model: ModelSize, *, tokens: int, shards: int = 1, half: bool = False, checkpointing: bool = False
+    model: ModelSize, *, tokens: int, row: int = 0, shards: int = 1, half: bool = False, checkpointing: bool = False
 ) -> Memory:
     """The memory of an update with AdamW, an estimate: kernels, buffers of a strategy and fragments come on top.
 
-    tokens: micro_batch_tokens. shards: ranks that the state is spread over, 1 where each has all. half: bf16-mixed.
+    tokens: of the largest micro-batch. row: of its longest row. shards: ranks that the state is spread over, 1 where each
+    has all. half: bf16-mixed.
     With b = 2 bytes an activation under bf16-mixed and else 4::
 
         state        16 P / shards  (float32 weights, gradients and two moments), and under bf16-mixed 2 P / L for each
                      of two gathered layers, or 2 P of cast weights where nothing is sharded
         activations  b · tokens · (10 h + 3 i) · L, or with gradient checkpointing b · tokens · (h L + 10 h + 3 i)
-        logits       2 b · tokens · V  (them and their gradient; their float32 copies are made a row at a time)
+        logits       2 b · tokens · V + 12 row · V  (them and their gradient; three float32 copies of a row at a time)
     """
     size = 2 if half else 4
     cast = 0.0 if not half else 2.0 * model.parameters * (2 / model.layers if shards > 1 else 1)
@@ -53,7 +55,7 @@ def update_memory(
     return Memory(
         state=16 * model.parameters / shards + cast,
         activations=float(size * tokens * kept),
-        logits=float(2 * size * tokens * model.vocabulary),
+        logits=float((2 * size * tokens + 12 * row) * model.vocabulary),
     )
 
 
@@ -65,6 +67,13 @@ class Work:
     rollout_batches: int
     rollouts: int
     sampled_tokens: int
+
+    def __str__(self) -> str:
+        """In words; what is sampled is also what is trained on, but for rollouts without an advantage."""
+        return (
+            f"{self.steps} steps from {self.rollout_batches} rollout batches, {self.rollouts:,} rollouts, at most "
+            f"{self.sampled_tokens:,} sampled tokens, each trained on once at most"
+        )
 
 
 def training_work(steps: int, updates_per_batch: int, prompts_per_batch: int, group_size: int, max_tokens: int) -> Work:
@@ -92,9 +101,12 @@ def model_size(name: str) -> ModelSize:
 def engine_memory(engine: Any, model: ModelSize, device_bytes: int | None) -> float | None:
     """What the engine holds on a rank: its share of a GPU, or weights and cache; None where that cannot be said."""
     share, cache = getattr(engine, "gpu_memory_utilization", None), getattr(engine, "kv_cache_gib", None)
-    if device_bytes is not None and share is not None:
+    if share is None:
+        return None
+    if device_bytes is not None and cache is None:
         return float(share * device_bytes)
-    return 4.0 * model.parameters + cache * GIB if cache is not None else None
+    half = getattr(engine, "dtype", "auto") == "bfloat16" or (device_bytes is not None and engine.dtype == "auto")
+    return (2.0 if half else 4.0) * model.parameters + (CPU_CACHE_GIB if cache is None else cache) * GIB
 
 
 def gib(size: float) -> str:

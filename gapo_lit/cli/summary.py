@@ -110,12 +110,13 @@ def estimates(cli: GapoCLI) -> list[tuple[str, str]]:
     if steps > 0:
         sizes = (data.updates_per_batch, data.prompts_per_batch, data.group_size, data.sampling.max_tokens)
         work = training_work(steps, *sizes)
-        run = f"{work.steps} steps, {work.rollouts:,} rollouts, at most {work.sampled_tokens:,} sampled tokens"
-        rows.append(("the run", run))
+        rows.append(("the run", str(work)))
     size = model_size(str(cli.model.model_name))
+    row = max(len(prompt.token_ids) for prompt in data.train_prompts.prompts) + data.sampling.max_tokens
     memory = update_memory(
         size,
-        tokens=cli.model.micro_batch_tokens,
+        tokens=max(cli.model.micro_batch_tokens, row),  # a rollout above the budget has a micro-batch to itself
+        row=row,
         shards=cli.world_size if "FSDP" in str(trainer.get("strategy")).upper() else 1,
         half=str(trainer.get("precision")).startswith("bf16"),
         checkpointing=cli.model.gradient_checkpointing,
