@@ -39,8 +39,8 @@ def update_memory(
 ) -> Memory:
     """The memory of an update with AdamW, an estimate: kernels, buffers of a strategy and fragments come on top.
 
-    tokens: of the largest micro-batch. row: of its longest row. shards: ranks that the state is spread over, 1 where each
-    has all. half: bf16-mixed.
+    tokens: of the largest micro-batch. row: of its longest row. shards: ranks that the state is spread over, 1 where
+    each has all. half: bf16-mixed.
     With b = 2 bytes an activation under bf16-mixed and else 4::
 
         state        16 P / shards  (float32 weights, gradients and two moments), and under bf16-mixed 2 P / L for each
