@@ -18,7 +18,9 @@ set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:?run this with sbatch}"
 venv=${VENV:-$PWD/.venv}
 processes=${PROCESSES_PER_NODE:-${SLURM_GPUS_ON_NODE:-8}}
-head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+# The first line, without a pipe: `head` would close it, and pipefail then ends the job whenever scontrol is the slower.
+nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head_node=${nodes%%$'\n'*}
 # Two jobs that share a node must not meet on one port.
 port=$((20000 + SLURM_JOB_ID % 20000))
 
